@@ -6,7 +6,15 @@ import hashlib
 import json
 from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from lastword.core.events import Block, text_block
 
@@ -36,6 +44,11 @@ class _Strict(BaseModel):
 class _Tolerant(BaseModel):
     # Written by one version, read by another.
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is unknown is absent, not null.
+        return {name: value for name, value in handler(self).items() if value is not None}
 
 
 class Limits(_Strict):

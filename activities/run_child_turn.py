@@ -1,0 +1,288 @@
+"""The activity that drives one child turn and continues it from a checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from lastword.activities.checkpoint_pump import BeatPacer, CheckpointPump
+from lastword.activities.child_attempt import ChildAttempt
+from lastword.activities.lifecycle import Lifecycle
+from lastword.activities.ownership import ServerProbe
+from lastword.activities.settle import settle_and_publish
+from lastword.activities.stop_signal import StopSignal
+from lastword.activities.turn_recorder import TurnRecorder
+from lastword.core import contract, events, names
+from lastword.core.admission import admit
+from lastword.core.checkpoint import Checkpoint
+from lastword.core.contract import TurnResult
+from lastword.core.diagnostic import Diagnostic
+from lastword.core.errors import Fenced, LogUnavailable, RequestRejected
+from lastword.core.inputs import AttemptInput, SettleInput
+from lastword.core.ports import Backend, LifecycleObserver, Resume, SessionStore
+from lastword.core.recovery import Plan, Recovered, plan_recovery, recover
+from lastword.core.results import Course, Ending, now_ms, turn_result
+
+logger = logging.getLogger("lastword.turn")
+
+
+class ChildTurnActivities:
+    """What a worker needs to run child turns; the worker puts in its backends, its session store and its observers."""
+
+    def __init__(
+        self,
+        *,
+        backends: Mapping[str, Backend],
+        store: SessionStore,
+        observers: Sequence[LifecycleObserver],
+        probe: ServerProbe | None = None,
+    ) -> None:
+        self._backends = backends
+        self._store = store
+        self._observers = observers
+        self._probe = probe
+        self._pacer = BeatPacer()
+
+    @activity.defn(name=names.RUN_CHILD_TURN)
+    async def run_child_turn(self, input: AttemptInput) -> TurnResult:
+        """Run the turn until it ends.
+
+        Raises an ApplicationError with the checkpoint if another attempt must go on, one of type RequestRejected if the
+        turn cannot begin here.
+        """
+        if activity.info().attempt > 1:
+            # A server-side restart (an operator's reset or unpause) of an attempt whose log is already begun: the
+            # workflow starts the next attempt properly, from the last checkpoint.
+            _leave(names.ERROR_INTERRUPTED, *activity.info().heartbeat_details[:1])
+        stop = StopSignal()
+        turn = _Turn(self, input, stop)
+        work = asyncio.create_task(turn.run())
+        watchers = [asyncio.create_task(_hand_over_at_shutdown(stop))]
+        if self._probe is not None:
+            watchers.append(asyncio.create_task(_leave_when_lost(self._probe, stop)))
+        try:
+            while True:
+                try:
+                    return await asyncio.shield(work)
+                except asyncio.CancelledError:
+                    if work.done():
+                        raise
+                    _uncancel()
+                    _note_cancellation(stop)
+        finally:
+            for task in (*watchers, work):
+                task.cancel()
+
+    @activity.defn(name=names.SETTLE)
+    async def settle(self, input: SettleInput) -> TurnResult:
+        """Turn what gone attempts left into the turn's result. Idempotent."""
+        return await settle_and_publish(self._store, self._observers, input)
+
+
+class _Turn:
+    """One call of the activity."""
+
+    def __init__(self, worker: ChildTurnActivities, input: AttemptInput, stop: StopSignal) -> None:
+        self._backends = worker._backends
+        self._store = worker._store
+        self._observers = worker._observers
+        self._pacer = worker._pacer
+        self._input = input
+        self._spec = input.spec
+        self._stop = stop
+        self._lifecycle = Lifecycle(worker._observers, input.spec)
+
+    async def run(self) -> TurnResult:
+        input, spec = self._input, self._spec
+        recovered, plan = Recovered(next_seq=spec.first_seq), "restart"
+        if input.attempt > 1:
+            try:
+                recovered = await recover(self._store, spec, attempts=input.attempt - 1, checkpoint=input.checkpoint)
+            except LogUnavailable:
+                return await self._settle()
+            plan = self._plan(recovered)
+            if plan in ("finished", "settle"):
+                return await self._settle()
+        try:
+            backend = admit(spec, self._backends)
+        except RequestRejected as error:
+            return await self._refuse(error, recovered)
+        recorder = TurnRecorder(
+            self._store.attempt(spec.log, turn=spec.turn, attempt=input.attempt, first_seq=recovered.next_seq),
+            attempt=input.attempt,
+            fold=recovered.fold,
+            tally=recovered.tally,
+            started=recovered.started,
+        )
+        try:
+            resume = recovered.resume(input.checkpoint) if plan == "resume" else None
+            return await self._drive(backend, recorder, recovered, resume)
+        except Fenced:
+            _leave(names.ERROR_OWNERSHIP_LOST, recorder.checkpoint())
+        finally:
+            await recorder.close()
+
+    async def _drive(
+        self, backend: Backend, recorder: TurnRecorder, recovered: Recovered, resume: Resume | None
+    ) -> TurnResult:
+        attempt = ChildAttempt(self._spec, backend, recorder, self._stop, remaining=self._remaining())
+        pump = CheckpointPump(
+            lambda: recorder.checkpoint(beats=pump.beats, interval=pump.widest),
+            pacer=self._pacer,
+            heartbeat=activity.heartbeat,
+        )
+        recorder.on_news = pump.notify
+        # Beating begins before the child is open: opening may take long, and without beats no cancel arrives.
+        beating = asyncio.create_task(pump.run())
+        try:
+            try:
+                await attempt.open(resume)
+            except RequestRejected as error:
+                return await self._refuse(error, recovered)
+            except Exception:
+                logger.error("opening the child of %s failed", self._spec.id, exc_info=True)
+                return await self._conclude(self._open_failure(backend), recorder, pump, attempt)
+            try:
+                await self._begin(recorder, again=self._input.attempt > 1 and resume is None)
+                ending = await attempt.run()
+                if ending is not None:
+                    # Sealed before the child is disposed: from here on the turn is never run again.
+                    await self._seal_end(ending, recorder)
+            finally:
+                await attempt.dispose()
+            if ending is None:
+                await self._hand_over(recorder)
+            return await self._conclude(ending, recorder, pump, attempt)
+        finally:
+            beating.cancel()
+
+    async def _begin(self, recorder: TurnRecorder, *, again: bool) -> None:
+        if recorder.started is None:
+            await self._lifecycle.started()
+            recorder.started = now_ms()
+            await recorder.record(events.turn_start(turn=self._spec.turn))
+        elif again:
+            # What the lost attempt said stays, as an attempt that committed no message.
+            await recorder.record(events.assistant_attempt(turn=self._spec.turn, step=0))
+
+    async def _seal_end(self, ending: Ending, recorder: TurnRecorder) -> None:
+        end = events.turn_end(
+            ending.stop_reason, turn=self._spec.turn, diagnostic=ending.facts(), structured=ending.structured
+        )
+        try:
+            await recorder.record(end)
+        except LogUnavailable:
+            # The result is worth more than its record; it says what happened to the log.
+            if ending.diagnostic is None:
+                ending.diagnostic = Diagnostic(backend=self._spec.task.backend, stage="log", category="session-log")
+
+    async def _conclude(
+        self, ending: Ending, recorder: TurnRecorder, pump: CheckpointPump, attempt: ChildAttempt
+    ) -> TurnResult:
+        output = recorder.fold.collect()
+        if recorder.started is not None:
+            await self._lifecycle.ended(ending.stop_reason, output)
+        course = Course(
+            attempts=self._input.attempt,
+            tally=recorder.tally,
+            started=recorder.started,
+            next_seq=recorder.next_seq,
+            interval=pump.widest or self._pacer.interval,
+            session=recorder.session,
+            disposal_error=attempt.disposal_error,
+        )
+        return turn_result(self._spec, output, ending, course)
+
+    async def _hand_over(self, recorder: TurnRecorder) -> NoReturn:
+        """Raise what makes the workflow start the next attempt, with everything recorded so far."""
+        if self._stop.leave == "ownership-lost":
+            _leave(names.ERROR_OWNERSHIP_LOST, recorder.checkpoint())
+        try:
+            await recorder.seal()
+        except LogUnavailable:
+            logger.warning("the tail of %s goes on in the checkpoint, the log does not take it", self._spec.id)
+        kind = names.ERROR_WORKER_SHUTDOWN if self._stop.leave == "hand-over" else names.ERROR_INTERRUPTED
+        _leave(kind, recorder.checkpoint())
+
+    async def _refuse(self, error: RequestRejected, recovered: Recovered) -> TurnResult:
+        """A turn that never started is rejected; one that has started settles, whatever this worker lacks."""
+        if recovered.started is not None:
+            logger.error("this worker cannot go on with %s: %s", self._spec.id, error)
+            return await self._settle()
+        raise ApplicationError(str(error), type=names.ERROR_REJECTED, non_retryable=True)
+
+    async def _settle(self) -> TurnResult:
+        input = self._input
+        return await settle_and_publish(
+            self._store,
+            self._observers,
+            SettleInput(
+                spec=self._spec,
+                attempt=input.attempt - 1,
+                losses=input.losses,
+                checkpoint=input.checkpoint,
+                stop_reason=contract.ERROR,
+                category="worker-lost",
+            ),
+        )
+
+    def _plan(self, recovered: Recovered) -> Plan:
+        backend = self._backends.get(self._spec.task.backend)
+        session = self._input.checkpoint.session if self._input.checkpoint else None
+        return plan_recovery(
+            self._spec.task.on_worker_loss,
+            lost=self._input.lost,
+            ended=recovered.end is not None,
+            resumable=backend is not None
+            and backend.capabilities.resume
+            and (session is not None or not recovered.missing_events),
+            tools_called=recovered.tools_called,
+        )
+
+    def _remaining(self) -> float | None:
+        if self._input.remaining is None:
+            return None
+        info = activity.info()
+        queued = (info.started_time - info.current_attempt_scheduled_time).total_seconds()
+        return max(self._input.remaining - queued, 0.0)
+
+    def _open_failure(self, backend: Backend) -> Ending:
+        return Ending(contract.ERROR, Diagnostic(backend=backend.name, stage="open", category="internal"))
+
+
+def _leave(kind: str, *details: Checkpoint | object) -> NoReturn:
+    raise ApplicationError("The turn goes on in the next attempt.", *details, type=kind, non_retryable=True)
+
+
+def _note_cancellation(stop: StopSignal) -> None:
+    details = activity.cancellation_details()
+    if details is not None and (details.not_found or details.timed_out):
+        stop.leave_turn("ownership-lost")
+    elif details is not None and details.cancel_requested:
+        stop.end_turn(contract.ABORTED)
+    elif details is not None and details.worker_shutdown:
+        stop.leave_turn("hand-over")
+    else:
+        # Paused or reset by an operator, or a heartbeat that could not be sent.
+        stop.leave_turn("interrupted")
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+async def _hand_over_at_shutdown(stop: StopSignal) -> None:
+    await activity.wait_for_worker_shutdown()
+    stop.leave_turn("hand-over")
+
+
+async def _leave_when_lost(probe: ServerProbe, stop: StopSignal) -> None:
+    await probe.lost()
+    stop.leave_turn("ownership-lost")

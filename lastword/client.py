@@ -1,0 +1,284 @@
+"""DelegationClient: start a delegation, follow it, cancel it, get its result. The other faces are built on it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from lastword.core import contract, names
+from lastword.core.contract import DelegationRequest, DelegationResult, LogRef
+from lastword.core.errors import (
+    DelegationNotFound,
+    LastwordError,
+    LogUnavailable,
+    RequestConflict,
+    RequestInvalid,
+    RequestRejected,
+    ServerUnreachable,
+    WorkerUnavailable,
+)
+from lastword.core.events import Block, SessionEvent
+from lastword.core.output import AssistantOutputFold
+from lastword.core.ports import Gap, SessionStore
+from lastword.core.worker_report import WorkerReport
+from lastword.salvage import salvage
+from lastword.watching import Progress, Watched, progress_of, watch_delegation
+
+_RESULTS_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True)
+class DelegationInfo:
+    """One row of a list. `stop_reason` is None while it runs, `rejected` if no child could be started."""
+
+    id: str
+    started: datetime
+    closed: datetime | None
+    label: str | None
+    backend: str | None
+    model: str | None
+    stop_reason: str | None
+
+
+class DelegationClient:
+    """Works on any Temporal client that has lastword's data converter (give it `LastwordPlugin`).
+
+    `store` is where session logs are read; without it, watching sees only what heartbeats carry, and logs are out of
+    reach. Errors are `LastwordError`s: ServerUnreachable, DelegationNotFound, RequestRejected and so on.
+    """
+
+    def __init__(
+        self, client: Client, *, task_queue: str = names.TASK_QUEUE, store: SessionStore | None = None
+    ) -> None:
+        self.client = client
+        self.task_queue = task_queue
+        self.store = store
+
+    async def start(self, request: DelegationRequest, *, id: str | None = None) -> str:
+        """Start the delegation and return its id at once; it is durable from here on.
+
+        With an `id` that was used before for the same request this attaches, whether that one runs or has closed; it
+        never starts a second child. Raises RequestConflict if the id belongs to another request.
+        """
+        chosen = new_id() if id is None else names.check_id(id)
+        memo = {
+            names.MEMO_FINGERPRINT: request.fingerprint(),
+            names.MEMO_BACKEND: request.backend,
+            names.MEMO_LABEL: request.label,
+            names.MEMO_MODEL: request.model,
+        }
+        with _server_errors(chosen):
+            # Closed already: its result is what the caller gets.
+            with suppress(WorkflowAlreadyStartedError):
+                await self.client.start_workflow(
+                    names.DELEGATION_WORKFLOW,
+                    request,
+                    id=chosen,
+                    task_queue=self.task_queue,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                    memo=memo,
+                    static_summary=" · ".join(p for p in (request.label, request.backend, request.model) if p),
+                )
+            if id is not None:
+                await self._check_same_request(chosen, request)
+        return chosen
+
+    async def run(self, request: DelegationRequest, *, id: str | None = None) -> DelegationResult:
+        """Start the delegation and wait for its result. Cancelling this call does not cancel the child."""
+        return await self.result(await self.start(request, id=id))
+
+    async def result(self, id: str) -> DelegationResult:
+        """Wait for the result. A delegation that was terminated gives what its log and last checkpoint hold."""
+        handle = self._handle(id)
+        with _server_errors(id):
+            try:
+                return await handle.result()
+            except WorkflowFailureError as error:
+                cause = error.cause
+                if isinstance(cause, ApplicationError):
+                    raise _refusal(cause) from None
+                timed_out = (await handle.describe()).status == WorkflowExecutionStatus.TIMED_OUT
+                reason = contract.TIMEOUT if timed_out else contract.ABORTED
+                return await salvage(self.client, handle, self.store, stop_reason=reason)
+
+    async def cancel(self, id: str, *, force: bool = False) -> DelegationResult:
+        """Cancel the child and return its result, partial text and all. A settled delegation gives its result.
+
+        `force` terminates the workflow and settles from here: for when no worker answers. The child, if it still runs
+        somewhere, is disposed when its worker hears of it.
+        """
+        handle = self._handle(id)
+        with _server_errors(id):
+            if force:
+                progress = await self.describe(id)
+                if progress.phase != "closed":
+                    await handle.terminate("lastword cancel --force")
+                    return await salvage(
+                        self.client,
+                        handle,
+                        self.store,
+                        stop_reason=contract.ABORTED,
+                        known=progress.checkpoint,
+                    )
+            else:
+                try:
+                    await handle.cancel()
+                except RPCError as error:
+                    # Already closed; an id that does not exist is told by the result.
+                    if error.status != RPCStatusCode.NOT_FOUND:
+                        raise
+        return await self.result(id)
+
+    async def watch(self, id: str) -> AsyncIterator[Watched]:
+        """Everything the child says from its beginning, as it comes; the last item is `Closed` with the result."""
+        handle = self._handle(id)
+        with _server_errors(id):
+            await handle.describe()
+            result = asyncio.create_task(self.result(id))
+            try:
+                async for item in watch_delegation(self.client, handle, result, self.store):
+                    yield item
+            finally:
+                result.cancel()
+                await asyncio.wait([result])
+                if not result.cancelled():
+                    result.exception()
+
+    async def describe(self, id: str) -> Progress:
+        """Phase and latest checkpoint."""
+        with _server_errors(id):
+            return await progress_of(self.client, await self._handle(id).describe())
+
+    async def list(self, *, limit: int = 50, running_only: bool = False) -> Sequence[DelegationInfo]:
+        """The newest delegations first. A start shows up here a moment later than everywhere else."""
+        query = f"WorkflowType = '{names.DELEGATION_WORKFLOW}'"
+        if running_only:
+            query += " AND ExecutionStatus = 'Running'"
+        with _server_errors("list"):
+            rows = [row async for row in self.client.list_workflows(query, limit=limit)]
+            gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
+            return list(await asyncio.gather(*(self._info(row, gate) for row in rows)))
+
+    async def log(self, id: str, *, from_seq: int = 0) -> AsyncIterator[SessionEvent | Gap]:
+        """The sealed events of the delegation's session. Raises LogUnavailable without a store."""
+        async for item in self._log(id, from_seq=from_seq):
+            yield item
+
+    async def full_output(self, id: str) -> Sequence[Block]:
+        """The whole output, for when the result holds only its head and tail. Raises LogUnavailable without a store."""
+        fold = AssistantOutputFold()
+        async for item in self._log(id, merge_deltas=True):
+            if not isinstance(item, Gap):
+                fold.push(item)
+        return fold.collect() or []
+
+    async def ping(self, *, timeout: float = 5.0) -> WorkerReport:
+        """What the worker that answers first says of itself. Raises WorkerUnavailable after `timeout` seconds."""
+        id = f"lastword-ping-{uuid.uuid4().hex[:12]}"
+        with _server_errors(id):
+            handle = await self.client.start_workflow(
+                names.PING_WORKFLOW,
+                id=id,
+                task_queue=self.task_queue,
+                result_type=WorkerReport,
+                run_timeout=timedelta(seconds=max(timeout * 2, 10)),
+            )
+            try:
+                async with asyncio.timeout(timeout):
+                    report: WorkerReport = await handle.result()
+                    return report
+            except TimeoutError:
+                await handle.terminate("no worker answered")
+                raise WorkerUnavailable(
+                    f"No worker answered on the task queue {self.task_queue!r} within {timeout:g} s."
+                    " Start one with `lastword up` or `lastword worker`."
+                ) from None
+
+    async def _log(
+        self, id: str, *, from_seq: int = 0, merge_deltas: bool = False
+    ) -> AsyncIterator[SessionEvent | Gap]:
+        if self.store is None:
+            raise LogUnavailable("This client has no session log store; set LASTWORD_LOG_STORE or --data-dir.")
+        with _server_errors(id):
+            description = await self._handle(id).describe()
+        ref = LogRef(session_id=id, run_id=description.run_id)
+        async for item in self.store.read(ref, from_seq=from_seq, merge_deltas=merge_deltas):
+            yield item
+
+    async def _info(self, row: WorkflowExecution, gate: asyncio.Semaphore) -> DelegationInfo:
+        memo = await row.memo()
+        stop_reason: str | None = None
+        if row.status == WorkflowExecutionStatus.COMPLETED:
+            async with gate:
+                handle = self.client.get_workflow_handle(row.id, run_id=row.run_id, result_type=DelegationResult)
+                stop_reason = (await handle.result()).result.stop_reason
+        elif row.status == WorkflowExecutionStatus.FAILED:
+            stop_reason = "rejected"
+        elif row.status is not None and row.status != WorkflowExecutionStatus.RUNNING:
+            stop_reason = row.status.name.lower()
+        return DelegationInfo(
+            id=row.id,
+            started=row.start_time,
+            closed=row.close_time,
+            label=memo.get(names.MEMO_LABEL),
+            backend=memo.get(names.MEMO_BACKEND),
+            model=memo.get(names.MEMO_MODEL),
+            stop_reason=stop_reason,
+        )
+
+    async def _check_same_request(self, id: str, request: DelegationRequest) -> None:
+        memo = await (await self._handle(id).describe()).memo()
+        if memo.get(names.MEMO_FINGERPRINT) != request.fingerprint():
+            raise RequestConflict(
+                f"The id {id!r} belongs to another request. Choose another --id, or read that one with"
+                f" `lastword result {id}`."
+            )
+
+    def _handle(self, id: str) -> WorkflowHandle[Any, DelegationResult]:
+        return self.client.get_workflow_handle(id, result_type=DelegationResult)
+
+
+def new_id() -> str:
+    """An id that no delegation has."""
+    return f"lw-{uuid.uuid4().hex[:16]}"
+
+
+def _refusal(error: ApplicationError) -> LastwordError:
+    if error.type == names.ERROR_REJECTED:
+        return RequestRejected(error.message)
+    return RequestInvalid(f"The worker could not read the request: {error.message}")
+
+
+@contextmanager
+def _server_errors(id: str) -> Iterator[None]:
+    """Say in our words what the server's RPC errors mean."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise DelegationNotFound(
+                f"No delegation {id!r} is known to this server; `lastword list` shows what is."
+            ) from None
+        if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+            raise ServerUnreachable(
+                f"The Temporal server does not answer ({error.status.name}). Start one with `lastword up`,"
+                " or set TEMPORAL_ADDRESS."
+            ) from None
+        raise LastwordError(f"The Temporal server refused the call ({error.status.name}): {error.message}") from error

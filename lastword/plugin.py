@@ -1,0 +1,55 @@
+"""The Temporal plugin: converter, workflows, activities and the way they must be run, in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from lastword.converter import data_converter
+from lastword.workflows.delegation import DelegationWorkflow
+from lastword.workflows.ping import PingWorkflow
+
+WORKFLOWS: Sequence[type] = (DelegationWorkflow, PingWorkflow)
+
+
+class LastwordPlugin(SimplePlugin):
+    """Give it to a client, and that client's workers and a replayer have what lastword needs.
+
+    Without `activities` it is for clients, replayers, and workers that only run workflows.
+    """
+
+    def __init__(self, activities: Sequence[Callable[..., Any]] = (), *, workflows: bool = True) -> None:
+        super().__init__(
+            "lastword",
+            data_converter=_with_pydantic,
+            activities=list(activities),
+            workflows=list(WORKFLOWS) if workflows else [],
+            workflow_runner=_pass_through,
+            # A request whose shape is wrong must fail its workflow, not retry a workflow task for ever.
+            workflow_failure_exception_types=[ValidationError],
+        )
+
+
+def _with_pydantic(converter: DataConverter | None) -> DataConverter:
+    if converter is None or converter.payload_converter_class is DefaultPayloadConverter:
+        base = converter or data_converter
+        return dataclasses.replace(base, payload_converter_class=data_converter.payload_converter_class)
+    return converter
+
+
+def _pass_through(runner: WorkflowRunner | None) -> WorkflowRunner:
+    if isinstance(runner, SandboxedWorkflowRunner):
+        # The models are plain data; loading them anew for every workflow would cost time and change nothing.
+        return dataclasses.replace(
+            runner, restrictions=runner.restrictions.with_passthrough_modules("lastword.core", "lastword.activities")
+        )
+    if runner is None:
+        raise ValueError("LastwordPlugin needs a workflow runner; give the worker one or leave its default.")
+    return runner

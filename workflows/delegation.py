@@ -1,0 +1,84 @@
+"""One request to a child, one result back."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from lastword.core import names
+    from lastword.core.bounds import cut_text
+    from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, TurnSpec
+    from lastword.core.events import text_of
+    from lastword.core.tool_result import headline, render
+    from lastword.workflows.child_turn import ChildTurnRun
+
+_HEAD_IN_DETAILS = 1000
+
+
+@workflow.defn(name=names.DELEGATION_WORKFLOW)
+class DelegationWorkflow:
+    """Runs one child for one request; its id is the delegation's id.
+
+    It completes with a `DelegationResult` however the child ended, a cancel of the workflow included. It fails only
+    when no child could be started, with an ApplicationError of type `RequestRejected`.
+    """
+
+    @workflow.init
+    def __init__(self, request: DelegationRequest) -> None:
+        info = workflow.info()
+        spec = TurnSpec(
+            id=info.workflow_id,
+            turn_run_id=info.run_id,
+            log=LogRef(session_id=info.workflow_id, run_id=info.run_id),
+            parent_id=request.parent_id,
+            depth=request.depth,
+            max_depth=request.max_depth,
+            task=request.task(),
+        )
+        self._turn = ChildTurnRun(spec, summary=summary_of(request))
+        self._result: DelegationResult | None = None
+        self._rejection: ApplicationError | None = None
+
+    @workflow.run
+    async def run(self, request: DelegationRequest) -> DelegationResult:
+        try:
+            result = await self._turn.run()
+        except ApplicationError as error:
+            self._rejection = error
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            raise
+        id = workflow.info().workflow_id
+        self._result = DelegationResult(
+            id=id, result=result, tool_result=render(result, id=id, limit=request.result_limit)
+        )
+        workflow.set_current_details(details_of(self._result))
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return self._result
+
+    @workflow.update(name=names.CANCEL_UPDATE)
+    async def cancel(self) -> DelegationResult:
+        """Cancel the child and return the result, for callers that are workflows. Others cancel the workflow itself."""
+        self._turn.cancel()
+        await workflow.wait_condition(lambda: self._result is not None or self._rejection is not None)
+        if self._result is None:
+            raise self._rejection or ApplicationError("The delegation was rejected.", type=names.ERROR_REJECTED)
+        return self._result
+
+
+def summary_of(request: DelegationRequest) -> str:
+    """One line for Temporal's UI: label, backend, model."""
+    parts = [request.label, request.backend, request.model]
+    return " · ".join(part for part in parts if part)[:200]
+
+
+def details_of(result: DelegationResult) -> str:
+    """Markdown for Temporal's UI: state, stop reason and the head of the output."""
+    turn = result.result
+    state = "completed" if turn.completed else headline(turn.stop_reason)
+    lines = [f"**{state}** (`{turn.stop_reason}`)"]
+    if turn.diagnostic:
+        lines.append(f"`{turn.diagnostic}`")
+    if head := cut_text(text_of(turn.output), _HEAD_IN_DETAILS):
+        lines.append(head)
+    return "\n\n".join(lines)
