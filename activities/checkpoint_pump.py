@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from lastword.core import options
 from lastword.core.checkpoint import Checkpoint
@@ -56,17 +57,17 @@ class CheckpointPump:
         """Beat until cancelled."""
         self._pacer.enter()
         try:
+            silence = options.BEAT_INTERVAL
             while True:
-                try:
-                    async with asyncio.timeout(options.KEEP_ALIVE):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(silence):
                         await self._news.wait()
-                except TimeoutError:
-                    pass
                 self._news.clear()
                 self.beats += 1
                 self._heartbeat(self._checkpoint())
                 interval = self._pacer.interval
                 self.widest = max(self.widest, interval)
+                silence = max(options.KEEP_ALIVE - interval, 0)
                 await asyncio.sleep(interval)
         finally:
             self._pacer.leave()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from typing import Any, cast
 
 from lastword.activities.stop_signal import StopSignal
@@ -17,7 +17,7 @@ from lastword.core.diagnostic import Diagnostic
 from lastword.core.errors import Fenced
 from lastword.core.events import TURN_END, SessionEvent
 from lastword.core.permissions import PermissionDecision, PermissionRequest
-from lastword.core.ports import Backend, ChildTurn, Resume
+from lastword.core.ports import Backend, Resume
 from lastword.core.results import Ending
 
 logger = logging.getLogger("lastword.turn")
@@ -44,14 +44,39 @@ class ChildAttempt:
         self._backend = backend
         self._recorder = recorder
         self._stop = stop
+        # The event loop's clock is the monotonic one.
         self._deadline = None if remaining is None else time.monotonic() + remaining
         self.disposal_error = False
 
-    async def open(self, resume: Resume | None) -> None:
-        """Start the child. Raises RequestRejected if the backend cannot run the task."""
-        self._context: AbstractAsyncContextManager[ChildTurn] = self._backend.open(self._spec, resume, RejectingHost())
-        self._turn = await self._context.__aenter__()
+    async def open(self, resume: Resume | None) -> bool:
+        """Start the child; False if something said stop before it was open.
+
+        Raises RequestRejected if the backend cannot run the task. Opening, running and disposing are one task's work:
+        a backend may hold scopes that are bound to it.
+        """
+        context = self._backend.open(self._spec, resume, RejectingHost())
+        watcher = asyncio.create_task(self._stop.wait())
+        try:
+            async with asyncio.timeout_at(self._deadline) as scope:
+                watcher.add_done_callback(lambda task: _expire(scope, task))
+                self._turn = await context.__aenter__()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            if not self._stop.is_set:
+                self._limit("wall-clock-limit", self._spec.task.limits.wall_clock)
+            return False
+        finally:
+            watcher.cancel()
+        self._context = context
         self._recorder.watch_session(lambda: self._turn.session)
+        return True
+
+    def stopped(self) -> Ending | None:
+        """How the turn ends when the child was never open; None if another attempt goes on."""
+        if self._stop.leave is not None or self._stop.reason is None:
+            return None
+        return Ending(self._stop.reason, self._stop.diagnostic)
 
     async def run(self) -> Ending | None:
         """Take the child's events until the turn ends, is stopped, or is left to another attempt."""
@@ -163,6 +188,13 @@ class ChildAttempt:
 
     def _note(self, category: str, *, stage: str = "turn", limit: float | None = None) -> Diagnostic:
         return Diagnostic(backend=self._backend.name, stage=stage, category=category, limit=limit)
+
+
+def _expire(scope: asyncio.Timeout, watcher: asyncio.Task[None]) -> None:
+    # The scope may be over by the time this callback runs.
+    if not watcher.cancelled():
+        with suppress(RuntimeError):
+            scope.reschedule(0)
 
 
 class _NotClosing:

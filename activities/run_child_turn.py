@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import activity
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from lastword.activities.checkpoint_pump import BeatPacer, CheckpointPump
 from lastword.activities.child_attempt import ChildAttempt
@@ -17,7 +20,7 @@ from lastword.activities.ownership import ServerProbe
 from lastword.activities.settle import settle_and_publish
 from lastword.activities.stop_signal import StopSignal
 from lastword.activities.turn_recorder import TurnRecorder
-from lastword.core import contract, events, names
+from lastword.core import contract, events, names, options
 from lastword.core.admission import admit
 from lastword.core.checkpoint import Checkpoint
 from lastword.core.contract import TurnResult
@@ -70,7 +73,7 @@ class ChildTurnActivities:
                 try:
                     return await asyncio.shield(work)
                 except asyncio.CancelledError:
-                    if work.done():
+                    if work.cancelled():
                         raise
                     _uncancel()
                     _note_cancellation(stop)
@@ -91,13 +94,24 @@ class _Turn:
         self._backends = worker._backends
         self._store = worker._store
         self._observers = worker._observers
-        self._pacer = worker._pacer
         self._input = input
         self._spec = input.spec
         self._stop = stop
         self._lifecycle = Lifecycle(worker._observers, input.spec)
+        before = input.checkpoint or Checkpoint(attempt=input.attempt, sealed_seq=input.spec.first_seq)
+        self._checkpoint: Callable[[], Checkpoint] = lambda: before
+        self._pump = CheckpointPump(lambda: self._checkpoint(), pacer=worker._pacer, heartbeat=activity.heartbeat)
 
     async def run(self) -> TurnResult:
+        # Beating begins at once: taking a long log over, or opening a child, may take longer than the heartbeat
+        # timeout, and without beats no cancel arrives. Until there is news the last attempt's checkpoint is resent.
+        beating = asyncio.create_task(self._pump.run())
+        try:
+            return await self._take_over()
+        finally:
+            beating.cancel()
+
+    async def _take_over(self) -> TurnResult:
         input, spec = self._input, self._spec
         recovered, plan = Recovered(next_seq=spec.first_seq), "restart"
         if input.attempt > 1:
@@ -119,6 +133,8 @@ class _Turn:
             tally=recovered.tally,
             started=recovered.started,
         )
+        recorder.on_news = self._pump.notify
+        self._checkpoint = lambda: recorder.checkpoint(beats=self._pump.beats, interval=self._pump.widest)
         try:
             resume = recovered.resume(input.checkpoint) if plan == "resume" else None
             return await self._drive(backend, recorder, recovered, resume)
@@ -131,22 +147,16 @@ class _Turn:
         self, backend: Backend, recorder: TurnRecorder, recovered: Recovered, resume: Resume | None
     ) -> TurnResult:
         attempt = ChildAttempt(self._spec, backend, recorder, self._stop, remaining=self._remaining())
-        pump = CheckpointPump(
-            lambda: recorder.checkpoint(beats=pump.beats, interval=pump.widest),
-            pacer=self._pacer,
-            heartbeat=activity.heartbeat,
-        )
-        recorder.on_news = pump.notify
-        # Beating begins before the child is open: opening may take long, and without beats no cancel arrives.
-        beating = asyncio.create_task(pump.run())
         try:
-            try:
-                await attempt.open(resume)
-            except RequestRejected as error:
-                return await self._refuse(error, recovered)
-            except Exception:
-                logger.error("opening the child of %s failed", self._spec.id, exc_info=True)
-                return await self._conclude(self._open_failure(backend), recorder, pump, attempt)
+            opened = await attempt.open(resume)
+        except RequestRejected as error:
+            return await self._refuse(error, recovered)
+        except Exception:
+            logger.error("opening the child of %s failed", self._spec.id, exc_info=True)
+            return await self._conclude(_open_failure(backend), recorder, attempt)
+        if not opened:
+            ending = attempt.stopped()
+        else:
             try:
                 await self._begin(recorder, again=self._input.attempt > 1 and resume is None)
                 ending = await attempt.run()
@@ -155,11 +165,9 @@ class _Turn:
                     await self._seal_end(ending, recorder)
             finally:
                 await attempt.dispose()
-            if ending is None:
-                await self._hand_over(recorder)
-            return await self._conclude(ending, recorder, pump, attempt)
-        finally:
-            beating.cancel()
+        if ending is None:
+            await self._hand_over(recorder)
+        return await self._conclude(ending, recorder, attempt)
 
     async def _begin(self, recorder: TurnRecorder, *, again: bool) -> None:
         if recorder.started is None:
@@ -181,9 +189,7 @@ class _Turn:
             if ending.diagnostic is None:
                 ending.diagnostic = Diagnostic(backend=self._spec.task.backend, stage="log", category="session-log")
 
-    async def _conclude(
-        self, ending: Ending, recorder: TurnRecorder, pump: CheckpointPump, attempt: ChildAttempt
-    ) -> TurnResult:
+    async def _conclude(self, ending: Ending, recorder: TurnRecorder, attempt: ChildAttempt) -> TurnResult:
         output = recorder.fold.collect()
         if recorder.started is not None:
             await self._lifecycle.ended(ending.stop_reason, output)
@@ -192,7 +198,7 @@ class _Turn:
             tally=recorder.tally,
             started=recorder.started,
             next_seq=recorder.next_seq,
-            interval=pump.widest or self._pacer.interval,
+            interval=self._pump.widest or None,
             session=recorder.session,
             disposal_error=attempt.disposal_error,
         )
@@ -201,6 +207,9 @@ class _Turn:
     async def _hand_over(self, recorder: TurnRecorder) -> NoReturn:
         """Raise what makes the workflow start the next attempt, with everything recorded so far."""
         if self._stop.leave == "ownership-lost":
+            if recorder.started is not None and await _delegation_is_closed():
+                # Terminated: no other attempt will publish the end.
+                await self._lifecycle.ended(contract.ABORTED, recorder.fold.collect())
             _leave(names.ERROR_OWNERSHIP_LOST, recorder.checkpoint())
         try:
             await recorder.seal()
@@ -251,8 +260,21 @@ class _Turn:
         queued = (info.started_time - info.current_attempt_scheduled_time).total_seconds()
         return max(self._input.remaining - queued, 0.0)
 
-    def _open_failure(self, backend: Backend) -> Ending:
-        return Ending(contract.ERROR, Diagnostic(backend=backend.name, stage="open", category="internal"))
+
+def _open_failure(backend: Backend) -> Ending:
+    return Ending(contract.ERROR, Diagnostic(backend=backend.name, stage="open", category="internal"))
+
+
+async def _delegation_is_closed() -> bool:
+    info = activity.info()
+    if info.workflow_id is None:
+        return False
+    try:
+        handle = activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
+        description = await handle.describe(rpc_timeout=timedelta(seconds=options.OWNERSHIP_LOST_AFTER))
+    except RPCError:
+        return False
+    return description.status != WorkflowExecutionStatus.RUNNING
 
 
 def _leave(kind: str, *details: Checkpoint | object) -> NoReturn:

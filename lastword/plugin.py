@@ -30,11 +30,17 @@ class LastwordPlugin(SimplePlugin):
             "lastword",
             data_converter=_with_pydantic,
             activities=list(activities),
-            workflows=list(WORKFLOWS) if workflows else [],
+            workflows=_with_workflows if workflows else None,
             workflow_runner=_pass_through,
             # A request whose shape is wrong must fail its workflow, not retry a workflow task for ever.
             workflow_failure_exception_types=[ValidationError],
         )
+
+
+def _with_workflows(registered: Sequence[type] | None) -> Sequence[type]:
+    # The plugin may be on the client and on its worker; Temporal refuses a workflow that is registered twice.
+    present = list(registered or [])
+    return present + [workflow for workflow in WORKFLOWS if workflow not in present]
 
 
 def _with_pydantic(converter: DataConverter | None) -> DataConverter:

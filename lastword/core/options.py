@@ -14,8 +14,9 @@ BEAT_INTERVAL = 0.2
 BEATS_PER_SECOND = 500
 """What one worker may send. With more children than 100 the pace of each stretches to keep to it."""
 
-KEEP_ALIVE = 2.0
-"""The latest checkpoint is sent again after this long without news: without beats no cancel arrives."""
+KEEP_ALIVE = 0.5
+"""The latest checkpoint is sent again after this long without news. A cancel arrives with the answer to a beat, so this
+is how long a silent child may go on after one."""
 
 OWNERSHIP_PROBE = 1.0
 """How often a worker asks whether its server answers."""
@@ -43,3 +44,6 @@ MAX_TAIL = 16 * 1024
 
 SEAL_AT = 8 * 1024
 """Bytes of unsealed events that are worth a segment: about 4 KB compressed."""
+
+STICKY_TIMEOUT = 1.0
+"""A dead worker's cached workflows move on after this; with the SDK's default a cancel took 10 s instead of 2."""
