@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import signal
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -18,7 +15,6 @@ from lastword.activities.lifecycle import LogLineObserver
 from lastword.activities.ownership import ServerProbe
 from lastword.activities.run_child_turn import ChildTurnActivities
 from lastword.core import names, options
-from lastword.core.errors import ConfigurationError, LastwordError
 from lastword.core.ports import Backend, LifecycleObserver, SessionStore
 from lastword.plugin import LastwordPlugin
 

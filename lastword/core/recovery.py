@@ -74,7 +74,7 @@ async def recover(store: SessionStore, spec: TurnSpec, *, attempts: int, checkpo
     # When a part of the log cannot be read, what the checkpoint carried of it is worth more than what is left.
     carried = _carried(checkpoint)
     expected = spec.first_seq
-    async for item in store.read(spec.log, turn=spec.turn, merge_deltas=True):
+    async for item in store.read(spec.log, turn=spec.turn, from_seq=spec.first_seq, merge_deltas=True):
         if isinstance(item, Gap):
             end = item.end_seq if item.end_seq is not None else position
             recovered.missing_events += max(end - max(item.first_seq, expected), 1)

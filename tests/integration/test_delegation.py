@@ -70,7 +70,7 @@ async def test_a_child_without_words_has_no_last_message(house: House) -> None:
 async def test_a_rejected_request_starts_no_child_and_publishes_nothing(house: House) -> None:
     async with house.worker():
         id = await house.client.start(DelegationRequest(prompt="go", backend="no-such-backend"))
-        with pytest.raises(RequestRejected, match="no-such-backend.*scripted"):
+        with pytest.raises(RequestRejected, match=r"no-such-backend.*scripted"):
             await house.client.result(id)
     assert house.edges.of(id) == []
 

@@ -1,0 +1,149 @@
+"""The steps that a scripted child knows. Each is a JSON object with the key that names it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lastword.core.events import Block, text_block
+
+
+class _Step(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Delta(_Step):
+    """Stream one piece of text."""
+
+    delta: str
+    every_ms: int = 0
+
+    def texts(self) -> Iterator[str]:
+        yield self.delta
+
+
+class CountRange(BaseModel):
+    start: int = Field(default=0, alias="from")
+    end: int = Field(alias="to")
+    every_ms: int = 0
+
+
+class Count(_Step):
+    """Stream `0 `, `1 `, ... up to, not including, `to`: text whose completeness shows by itself."""
+
+    count: CountRange
+
+    @property
+    def every_ms(self) -> int:
+        return self.count.every_ms
+
+    def texts(self) -> Iterator[str]:
+        return (f"{n} " for n in range(self.count.start, self.count.end))
+
+
+class TextSize(BaseModel):
+    bytes: int = Field(gt=0)
+    delta_bytes: int = Field(default=8, gt=0)
+    every_ms: int = 0
+    seed: int = 0
+
+
+class Text(_Step):
+    """Stream pseudo-random words of a size, the same for the same seed."""
+
+    text: TextSize
+
+    @property
+    def every_ms(self) -> int:
+        return self.text.every_ms
+
+    def texts(self) -> Iterator[str]:
+        chosen = random.Random(self.text.seed)
+        letters = "abcdefghijklmnopqrstuvwxyz     "
+        left = self.text.bytes
+        while left > 0:
+            size = min(self.text.delta_bytes, left)
+            yield "".join(chosen.choices(letters, k=size))
+            left -= size
+
+
+class Reasoning(_Step):
+    """Stream one piece of reasoning."""
+
+    reasoning: str
+
+
+class Message(_Step):
+    """Commit a message and end the step: text, blocks, or null for what the step streamed."""
+
+    message: str | list[Block] | None
+    usage: dict[str, int] | None = None
+
+    def blocks(self, streamed: str) -> list[Block]:
+        if self.message is None:
+            return [text_block(streamed)] if streamed else []
+        return [text_block(self.message)] if isinstance(self.message, str) else self.message
+
+
+class Attempt(_Step):
+    """A model attempt that fails and commits nothing."""
+
+    attempt: Literal[True]
+
+
+class Tool(BaseModel):
+    """A tool call: it appends its id to a file, takes its time, waits for a file, and gives a result."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    name: str = "tool"
+    arguments: Any = {}
+    appends_to: str | None = None
+    takes_ms: int = 0
+    waits_for: str | None = None
+    result: str = ""
+
+
+class ToolStep(_Step):
+    tool: Tool
+
+
+class Pause(_Step):
+    """Say nothing for a while."""
+
+    pause_ms: int = Field(ge=0)
+
+
+class WaitFor(_Step):
+    """Say nothing until a file exists."""
+
+    wait_for: str
+
+
+class Touch(_Step):
+    """Create a file: tells a test that the child got here."""
+
+    touch: str
+
+
+class Fault(_Step):
+    """Break off: raise, end without `turn/end`, commit a malformed message and end, or hang until cancelled."""
+
+    fault: Literal["raise", "eof", "malformed", "hang"]
+
+
+class End(_Step):
+    """End the turn with a reason."""
+
+    end: str
+    category: str | None = None
+
+
+Step: TypeAlias = Annotated[
+    Delta | Count | Text | Reasoning | Message | Attempt | ToolStep | Pause | WaitFor | Touch | Fault | End,
+    Field(union_mode="smart"),
+]
