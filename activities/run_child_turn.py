@@ -207,7 +207,7 @@ class _Turn:
     async def _hand_over(self, recorder: TurnRecorder) -> NoReturn:
         """Raise what makes the workflow start the next attempt, with everything recorded so far."""
         if self._stop.leave == "ownership-lost":
-            if recorder.started is not None and await _delegation_is_closed():
+            if recorder.started is not None and await _delegation_was_cut_off():
                 # Terminated: no other attempt will publish the end.
                 await self._lifecycle.ended(contract.ABORTED, recorder.fold.collect())
             _leave(names.ERROR_OWNERSHIP_LOST, recorder.checkpoint())
@@ -265,7 +265,7 @@ def _open_failure(backend: Backend) -> Ending:
     return Ending(contract.ERROR, Diagnostic(backend=backend.name, stage="open", category="internal"))
 
 
-async def _delegation_is_closed() -> bool:
+async def _delegation_was_cut_off() -> bool:
     info = activity.info()
     if info.workflow_id is None:
         return False
@@ -274,7 +274,7 @@ async def _delegation_is_closed() -> bool:
         description = await handle.describe(rpc_timeout=timedelta(seconds=options.OWNERSHIP_LOST_AFTER))
     except RPCError:
         return False
-    return description.status != WorkflowExecutionStatus.RUNNING
+    return description.status in (WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT)
 
 
 def _leave(kind: str, *details: Checkpoint | object) -> NoReturn:

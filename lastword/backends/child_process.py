@@ -1,0 +1,214 @@
+"""The one place that owns processes of a child: spawn, environment, teardown, and no orphans.
+
+A child's process gets a session of its own, an environment by allow-list, and a mark in that environment by which its
+descendants are found even when they left the tree. Closing returns when all of them are gone. If the worker itself is
+killed, a guard process (`orphan_guard.py`) ends what it left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import psutil
+
+from lastword.backends.orphan_guard import MARK, marked_processes
+from lastword.core.errors import LastwordError
+
+STDIN_GRACE: Final = 1.0
+"""Seconds a process has to end by itself after its stdin was closed."""
+
+TERM_GRACE: Final = 2.0
+KILL_GRACE: Final = 5.0
+
+_STDERR_TAIL: Final = 64
+_LINE_LIMIT: Final = 16 * 1024 * 1024
+
+ALLOWED_ENVIRONMENT: Final = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TERM",
+        "TZ",
+        "TMPDIR",
+        "TEMP",
+        "TMP",
+        "NO_COLOR",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "NODE_EXTRA_CA_CERTS",
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_DATA_HOME",
+        "SYSTEMROOT",
+        "APPDATA",
+        "LOCALAPPDATA",
+        "PATHEXT",
+        "COMSPEC",
+    ]
+)
+"""What a child inherits of the worker's environment. Everything else, secrets first of all, has to be named."""
+
+
+class TeardownFailed(LastwordError):
+    """Processes of a child are still alive after they were killed."""
+
+
+class CommandNotFound(LastwordError):
+    """The command is not on the PATH."""
+
+
+def child_environment(extra: Mapping[str, str] = {}, from_worker: Iterable[str] = ()) -> dict[str, str]:
+    """The environment of a child: the allow-list, the named variables of the worker, then `extra`."""
+    names = [*ALLOWED_ENVIRONMENT, *from_worker]
+    return {name: os.environ[name] for name in names if name in os.environ} | dict(extra)
+
+
+class ChildProcess:
+    """A running process with its tree. Use `spawn`, talk over `stdin` and `stdout`, and `close` it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, mark: str, guard: _Guard) -> None:
+        self._process = process
+        self._mark = mark
+        self._guard = guard
+        self._stderr: deque[str] = deque(maxlen=_STDERR_TAIL)
+        self._drain = asyncio.create_task(self._drain_stderr())
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.stdin: asyncio.StreamWriter = process.stdin
+        self.stdout: asyncio.StreamReader = process.stdout
+
+    @classmethod
+    async def spawn(
+        cls, command: str, args: Sequence[str] = (), *, env: Mapping[str, str], cwd: str | None = None
+    ) -> ChildProcess:
+        """Start the command. Raises CommandNotFound, or OSError if it cannot be started."""
+        path = shutil.which(command, path=env.get("PATH"))
+        if path is None:
+            raise CommandNotFound(f"The command {command!r} is not on the worker's PATH; install it or give its path.")
+        guard = await _the_guard()
+        mark = uuid.uuid4().hex
+        # Known to the guard before it runs: a worker that is killed in between leaves no orphan.
+        guard.send(f"+{mark}")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                path, *args, env={**env, MARK: mark}, cwd=cwd, start_new_session=True, limit=_LINE_LIMIT,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        except BaseException:
+            guard.send(f"-{mark}")
+            raise
+        return cls(process, mark, guard)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode
+
+    @property
+    def stderr_tail(self) -> list[str]:
+        """The last lines. For a log that stays on this machine; never for a diagnostic."""
+        return list(self._stderr)
+
+    async def close(self) -> None:
+        """End the whole tree: stdin's end, TERM, KILL, each with a grace. Returns when it is gone; may be called again.
+
+        Raises TeardownFailed if something survives.
+        """
+        try:
+            self.stdin.close()
+            await self._wait(STDIN_GRACE)
+            # Taken before the signals: a process that dies takes the link to its own children with it.
+            left = await self._family()
+            left = await _end(left, terminate=True, grace=TERM_GRACE)
+            left = await _end({*left, *await self._family()}, terminate=False, grace=KILL_GRACE)
+            if left:
+                raise TeardownFailed(
+                    f"{len(left)} processes of a child survived SIGKILL: {sorted(p.pid for p in left)}."
+                )
+            await self._wait(KILL_GRACE)
+        finally:
+            self._drain.cancel()
+            transport = getattr(self._process, "_transport", None)
+            if transport is not None:
+                transport.close()
+        self._guard.send(f"-{self._mark}")
+
+    async def _wait(self, grace: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._process.wait()
+
+    async def _family(self) -> set[psutil.Process]:
+        return set(await asyncio.to_thread(marked_processes, {self._mark}))
+
+    async def _drain_stderr(self) -> None:
+        assert self._process.stderr is not None
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:
+                continue  # a line over the limit; the reader has dropped it
+            if not line:
+                return
+            self._stderr.append(line.decode(errors="replace").rstrip())
+
+
+async def _end(processes: Iterable[psutil.Process], *, terminate: bool, grace: float) -> list[psutil.Process]:
+    """Signal them and give back who is left after the grace."""
+    alive = list(processes)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate() if terminate else process.kill()
+    return await asyncio.to_thread(lambda: psutil.wait_procs(alive, timeout=grace)[1]) if alive else []
+
+
+class _Guard:
+    """This worker's end of the pipe to its guard process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
+    def send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, RuntimeError):
+            self._process.stdin.write(f"{line}\n".encode())
+
+
+_guards: dict[asyncio.AbstractEventLoop, _Guard] = {}
+
+
+async def _the_guard() -> _Guard:
+    """One guard for the process, started with the first child."""
+    loop = asyncio.get_running_loop()
+    guard = _guards.get(loop)
+    if guard is None or not guard.alive:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "lastword.backends.orphan_guard",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
+            env=child_environment() | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )  # fmt: skip
+        guard = _guards[loop] = _Guard(process)
+    return guard

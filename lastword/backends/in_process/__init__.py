@@ -1,0 +1,81 @@
+"""In-process children: any model that pydantic-ai has a provider for, with MCP servers as tools.
+
+Importing this needs no pydantic-ai; that is loaded when a child is opened or its requirements are checked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from lastword.core.contract import Capabilities, ChildTask, TurnSpec
+from lastword.core.errors import RequestRejected
+from lastword.core.ports import ChildHost, Resume
+
+if TYPE_CHECKING:
+    from lastword.backends.in_process.turn import InProcessTurn
+
+LOCAL_PREFIX = "local:"
+
+_CAPABILITIES = Capabilities(
+    model=True,
+    persona=True,
+    cwd=True,
+    mcp_servers=True,
+    tool_filter=True,
+    output_schema=True,
+    max_tokens=True,
+    usage=True,
+    resume=True,
+)
+
+
+class InProcessBackend:
+    """Runs a model in the worker's own process.
+
+    `default_model` serves tasks that name none. `local_model_url` is an OpenAI-compatible server for models named
+    `local:NAME`. `retries` is how often a model request that failed before it said anything is tried again, for
+    failures that may pass (429, 5xx, no connection).
+    """
+
+    name = "in-process"
+    capabilities = _CAPABILITIES
+
+    def __init__(
+        self, *, default_model: str | None = None, local_model_url: str | None = None, retries: int = 2
+    ) -> None:
+        self._default_model = default_model
+        self._local_model_url = local_model_url
+        self._retries = retries
+
+    def missing(self, task: ChildTask | None = None) -> list[str]:
+        if importlib.util.find_spec("pydantic_ai") is None:
+            return ["pydantic-ai is not installed where the worker runs: pip install 'lastword[in-process]'."]
+        model = (task.model if task else None) or self._default_model
+        if model is None:
+            return ["No model is chosen: give --model PROVIDER:NAME, or set LASTWORD_MODEL for the worker."]
+        if model.startswith(LOCAL_PREFIX) and not self._local_model_url:
+            return [f"The model {model!r} needs the local model server: start `lastword up --local-model`."]
+        from lastword.backends.in_process.model import why_unusable
+
+        reason = why_unusable(model, self._local_model_url)
+        return [reason] if reason else []
+
+    @asynccontextmanager
+    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[InProcessTurn]:
+        from lastword.backends.in_process.model import open_model
+        from lastword.backends.in_process.tools import ToolBox
+        from lastword.backends.in_process.turn import InProcessTurn
+
+        name = spec.task.model or self._default_model
+        assert name is not None, "admission has checked it"
+        if spec.task.cwd is not None and not os.path.isdir(spec.task.cwd):
+            raise RequestRejected(f"The working directory {spec.task.cwd!r} does not exist where the worker runs.")
+        async with AsyncExitStack() as stack:
+            tools = await stack.enter_async_context(ToolBox.open(spec.task))
+            turn = InProcessTurn(spec, open_model(name, self._local_model_url), tools, resume, retries=self._retries)
+            stack.push_async_callback(turn.aclose)
+            yield turn
