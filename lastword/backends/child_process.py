@@ -31,36 +31,11 @@ KILL_GRACE: Final = 5.0
 _STDERR_TAIL: Final = 64
 _LINE_LIMIT: Final = 16 * 1024 * 1024
 
-ALLOWED_ENVIRONMENT: Final = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LANGUAGE",
-        "LC_ALL",
-        "LC_CTYPE",
-        "TERM",
-        "TZ",
-        "TMPDIR",
-        "TEMP",
-        "TMP",
-        "NO_COLOR",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-        "NODE_EXTRA_CA_CERTS",
-        "XDG_CONFIG_HOME",
-        "XDG_CACHE_HOME",
-        "XDG_DATA_HOME",
-        "SYSTEMROOT",
-        "APPDATA",
-        "LOCALAPPDATA",
-        "PATHEXT",
-        "COMSPEC",
-    ]
+ALLOWED_ENVIRONMENT: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "NO_COLOR"),
+    *("TMPDIR", "TEMP", "TMP", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    *("SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "PATHEXT", "COMSPEC"),
 )
 """What a child inherits of the worker's environment. Everything else, secrets first of all, has to be named."""
 
@@ -137,9 +112,9 @@ class ChildProcess:
             self.stdin.close()
             await self._wait(STDIN_GRACE)
             # Taken before the signals: a process that dies takes the link to its own children with it.
-            left = await self._family()
-            left = await _end(left, terminate=True, grace=TERM_GRACE)
-            left = await _end({*left, *await self._family()}, terminate=False, grace=KILL_GRACE)
+            family = await self._family()
+            survivors = await _end(family, terminate=True, grace=TERM_GRACE)
+            left = await _end({*survivors, *await self._family()}, terminate=False, grace=KILL_GRACE)
             if left:
                 raise TeardownFailed(
                     f"{len(left)} processes of a child survived SIGKILL: {sorted(p.pid for p in left)}."

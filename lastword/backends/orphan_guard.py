@@ -1,10 +1,9 @@
 """The guard: ends the children of a worker that died without closing them.
 
-It reads marks from its stdin, whose other end the worker holds, and waits for the end of it, which comes when the worker
-is gone, however it went. Then every process with a mark that is still registered is killed. A mark is in the environment
-of a child and so of all its descendants, in whatever session or process group they are.
-
-Where another process's environment cannot be read (macOS, for processes of other users) only the worker's own are found.
+It reads marks from its stdin, whose other end the worker holds, and waits for the end of it, which comes when the
+worker is gone, however it went. Then every process with a mark that is still registered is killed, and its descendants
+with it. A mark is in the environment of a child and so of all that it starts, in whatever session or process group;
+only a process that both left its parent and cleared its environment escapes.
 """
 
 from __future__ import annotations
@@ -21,16 +20,23 @@ _PATIENCE: Final = 5.0
 
 
 def marked_processes(marks: Iterable[str]) -> list[psutil.Process]:
-    """The living processes that carry one of the marks."""
+    """The living processes that carry one of the marks, and their descendants."""
     wanted = set(marks)
-    found: list[psutil.Process] = []
+    found: set[psutil.Process] = set()
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) in wanted and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            if process.environ().get(MARK) in wanted:
+                found.update((process, *process.children(recursive=True)))
         except (psutil.Error, OSError):
             continue  # gone meanwhile, or not ours to read
-    return found
+    return [process for process in found if _is_alive(process)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def kill_marked(marks: Iterable[str]) -> None:

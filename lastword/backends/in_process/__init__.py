@@ -5,6 +5,7 @@ Importing this needs no pydantic-ai; that is loaded when a child is opened or it
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 from collections.abc import AsyncIterator
@@ -72,10 +73,11 @@ class InProcessBackend:
 
         name = spec.task.model or self._default_model
         assert name is not None, "admission has checked it"
-        if spec.task.cwd is not None and not os.path.isdir(spec.task.cwd):
+        if spec.task.cwd is not None and not await asyncio.to_thread(os.path.isdir, spec.task.cwd):
             raise RequestRejected(f"The working directory {spec.task.cwd!r} does not exist where the worker runs.")
         async with AsyncExitStack() as stack:
             tools = await stack.enter_async_context(ToolBox.open(spec.task))
-            turn = InProcessTurn(spec, open_model(name, self._local_model_url), tools, resume, retries=self._retries)
+            model = await stack.enter_async_context(open_model(name, self._local_model_url))
+            turn = InProcessTurn(spec, model, tools, resume, retries=self._retries)
             stack.push_async_callback(turn.aclose)
             yield turn

@@ -54,7 +54,7 @@ def open_model(name: str, local_model_url: str | None) -> Model:
     else:
         model = infer_model(name)
     client = getattr(model, "client", None)
-    if hasattr(client, "max_retries"):
+    if client is not None and hasattr(client, "max_retries"):
         # Each try is the turn's own business: it is logged, and it ends with the turn.
         client.max_retries = 0
     return model
@@ -63,12 +63,13 @@ def open_model(name: str, local_model_url: str | None) -> Model:
 def why_unusable(name: str, local_model_url: str | None) -> str | None:
     """One sentence with the remedy if the model cannot be used here, without any prose of the provider's."""
     if ":" not in name:
-        return f"The model {name!r} names no provider; write PROVIDER:NAME, e.g. openai:gpt-5 or anthropic:claude-sonnet-4-5."
+        return f"The model {name!r} names no provider; write PROVIDER:NAME, e.g. openai:gpt-5."
     provider = name.partition(":")[0]
     try:
         open_model(name, local_model_url)
     except ImportError:
-        return f"The provider {provider!r} of model {name!r} needs its own package where the worker runs; install pydantic-ai-slim[{provider}]."
+        extra = f"pydantic-ai-slim[{provider}]"
+        return f"The provider {provider!r} needs a package where the worker runs: pip install '{extra}'."
     except Exception as error:
         variables = [word for word in _VARIABLE.findall(str(error)) if word.endswith(("KEY", "TOKEN", "ID", "URL"))]
         if variables:
@@ -93,7 +94,7 @@ def may_pass(diagnostic: Diagnostic) -> bool:
     return diagnostic.category in _PASSING
 
 
-def blocks_of(response: ModelResponse, *, tool_calls: bool = True) -> list[Block]:
+def blocks_of(response: ModelResponse) -> list[Block]:
     """The response as content blocks; an empty part is none."""
     blocks: list[Block] = []
     for part in response.parts:
@@ -101,7 +102,7 @@ def blocks_of(response: ModelResponse, *, tool_calls: bool = True) -> list[Block
             blocks.append(text_block(part.content))
         elif isinstance(part, ThinkingPart) and part.content:
             blocks.append({"type": "reasoning", "text": part.content})
-        elif isinstance(part, ToolCallPart) and tool_calls:
+        elif isinstance(part, ToolCallPart):
             blocks.append(
                 {"type": "tool-call", "id": part.tool_call_id, "name": part.tool_name, "arguments": part.args}
             )

@@ -63,7 +63,8 @@ class ToolBox:
                     raise RequestRejected(f"The MCP server {server.name!r} cannot be started. {error}") from None
                 except Exception as error:
                     raise RequestRejected(
-                        f"The MCP server {server.name!r} did not start ({_root(error)}); run its command by hand to see why."
+                        f"The MCP server {server.name!r} did not start ({_root(error)});"
+                        " run its command by hand to see why."
                     ) from error
                 for tool in listed:
                     box._add(server, client, tool, permitted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
@@ -109,7 +109,7 @@ class InProcessTurn:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    async def _ask(self) -> AsyncIterator[SessionEvent]:
+    async def _ask(self) -> AsyncGenerator[SessionEvent, None]:
         """Make one request, with its tries. Leaves a response to go on with, or the end."""
         self._response = None
         self._step += 1
@@ -140,7 +140,7 @@ class InProcessTurn:
                 self._finish(contract.ABORTED)
                 return
 
-    async def _stream(self) -> AsyncIterator[SessionEvent]:
+    async def _stream(self) -> AsyncGenerator[SessionEvent, None]:
         """Run the request in a task of its own, so that a cancel ends it wherever it is; hand its deltas on."""
         queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue(_QUEUE)
         self._work = asyncio.create_task(self._request(queue))
@@ -245,7 +245,7 @@ class InProcessTurn:
 
     # -- the tools ---------------------------------------------------------------------------------------------------
 
-    async def _answer_calls(self, response: ModelResponse) -> AsyncIterator[SessionEvent]:
+    async def _answer_calls(self, response: ModelResponse) -> AsyncGenerator[SessionEvent, None]:
         """Run the reply's tools and give the model their results. All calls are logged before the first one runs."""
         parts: list[ModelRequestPart] = []
         to_run: list[ToolCallPart] = []

@@ -1,0 +1,91 @@
+"""What the fake model says, chosen by a marker in the newest user text: `[[scn:NAME]]` or `[[scn:NAME:ARGUMENT]]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Finish: TypeAlias = Literal["stop", "length", "tool", "refusal"]
+
+_MARK = re.compile(r"\[\[scn:([a-z0-9_]+)(?::(.*?))?\]\]", re.S)
+
+
+@dataclass(frozen=True)
+class Say:
+    text: str
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    fragments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Cut the connection."""
+
+
+Step: TypeAlias = Say | Call | Wait | Drop
+
+
+@dataclass
+class Plan:
+    name: str
+    steps: list[Step] = field(default_factory=list)
+    finish: Finish = "stop"
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every piece of text in a message, whatever the provider's shape."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+    elif isinstance(value, dict):
+        for key in ("text", "content", "parts", "input"):
+            if key in value:
+                yield from texts(value[key])
+
+
+def choose(messages: list[dict[str, Any]], is_tool_result: Callable[[dict[str, Any]], bool]) -> Plan:
+    """The plan for a request, whose messages are given newest last."""
+    marks = [mark.groups() for m in messages if m.get("role") == "user" for t in texts(m) for mark in _MARK.finditer(t)]
+    if messages and is_tool_result(messages[-1]):
+        return Plan("after_tool", [Say("Tool result "), Say("seen, done.")])
+    name, argument = marks[-1] if marks else ("text", None)
+    return plan_of(name, argument)
+
+
+def plan_of(name: str, argument: str | None) -> Plan:
+    if name == "tool":
+        tool, _, arguments = (argument or 'echo:{"text":"hi"}').partition(":")
+        return Plan(name, [Say("Calling. "), Call(tool, (arguments[:5], arguments[5:]))], "tool")
+    if name == "slow":
+        steps: list[Step] = []
+        for n in range(int(argument or 300)):
+            steps += [Say(f"tick{n} "), Wait(0.05)]
+        return Plan(name, steps)
+    if name == "answer":
+        return Plan(name, [Call("final_answer", (argument or "{}",))], "tool")
+    truncated = Call(argument or "echo", ('{"command": "ec', "ho trunca"))
+    fixed: dict[str, Plan] = {
+        "text": Plan(name, [Say(word) for word in ("Hello ", "from ", "the ", "fake ", "model.")]),
+        "length": Plan(name, [Say("This answer is cut "), Say("off in the mid")], "length"),
+        "length_tool": Plan(name, [truncated], "length"),
+        "length_text_tool": Plan(name, [Say("Let me run it."), truncated], "length"),
+        "empty": Plan(name),
+        "refusal": Plan(name, [Say("I can")], "refusal"),
+        "drop": Plan(name, [Say("half of an "), Say("answer"), Drop()]),
+        "hang": Plan(name, [Say("then nothing"), Wait(3600)]),
+        "badargs": Plan(name, [Call("echo", ("not json",))], "tool"),
+    }
+    return fixed.get(name) or Plan(name, [Say(f"unknown scenario {name}")])
