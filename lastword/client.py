@@ -176,15 +176,23 @@ class DelegationClient:
             gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
             return list(await asyncio.gather(*(self._info(row, gate) for row in rows)))
 
-    async def log(self, id: str, *, from_seq: int = 0) -> AsyncIterator[SessionEvent | Gap]:
-        """The sealed events of the delegation's session. Raises LogUnavailable without a store."""
-        async for item in self._log(id, from_seq=from_seq):
+    async def log(self, id: str, *, merge_deltas: bool = False) -> AsyncIterator[SessionEvent | Gap]:
+        """The sealed events of the delegation's session, gaps named. Raises LogUnavailable without a store.
+
+        With `merge_deltas` each stored run of deltas is one event.
+        """
+        if self.store is None:
+            raise LogUnavailable("This client has no session log store; set LASTWORD_LOG_STORE or --data-dir.")
+        with _server_errors(id):
+            description = await self._handle(id).describe()
+        ref = LogRef(session_id=id, run_id=description.run_id)
+        async for item in self.store.read(ref, merge_deltas=merge_deltas):
             yield item
 
     async def full_output(self, id: str) -> Sequence[Block]:
         """The whole output, for when the result holds only its head and tail. Raises LogUnavailable without a store."""
         fold = AssistantOutputFold()
-        async for item in self._log(id, merge_deltas=True):
+        async for item in self.log(id, merge_deltas=True):
             if not isinstance(item, Gap):
                 fold.push(item)
         return fold.collect() or []
@@ -210,17 +218,6 @@ class DelegationClient:
                     f"No worker answered on the task queue {self.task_queue!r} within {timeout:g} s."
                     " Start one with `lastword up` or `lastword worker`."
                 ) from None
-
-    async def _log(
-        self, id: str, *, from_seq: int = 0, merge_deltas: bool = False
-    ) -> AsyncIterator[SessionEvent | Gap]:
-        if self.store is None:
-            raise LogUnavailable("This client has no session log store; set LASTWORD_LOG_STORE or --data-dir.")
-        with _server_errors(id):
-            description = await self._handle(id).describe()
-        ref = LogRef(session_id=id, run_id=description.run_id)
-        async for item in self.store.read(ref, from_seq=from_seq, merge_deltas=merge_deltas):
-            yield item
 
     async def _info(self, row: WorkflowExecution, gate: asyncio.Semaphore) -> DelegationInfo:
         memo = await row.memo()

@@ -100,6 +100,11 @@ class ObstoreSessionStore:
             if segment.closes:
                 closed = (name.turn, name.attempt)
 
+    async def remove(self, log: LogRef) -> None:
+        """Delete a session's log."""
+        for name in await self._names(log):
+            await self._store.delete_async(name.key(log))
+
     async def _end_of(self, log: LogRef, turn: int, attempt: int, first_seq: int) -> tuple[int, bool]:
         """Where the attempt's chain ends, and whether it is closed."""
         names = [n for n in await self._names(log) if (n.turn, n.attempt) == (turn, attempt)]

@@ -20,9 +20,7 @@ from lastword.converter import data_converter
 from lastword.core.contract import LifecycleEdge
 from lastword.process_exit import leave
 from lastword.sessions import open_store
-from lastword.worker import open_worker
-
-READY = "worker ready"
+from lastword.worker import READY, open_worker
 
 
 class EdgeFile:

@@ -1,0 +1,3 @@
+from lastword.cli import main
+
+main()

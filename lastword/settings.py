@@ -1,0 +1,106 @@
+"""Settings: from the environment and explicit choices, checked when they are loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lastword.core import names
+from lastword.core.errors import ConfigurationError
+
+_DEFAULT_ADDRESS = "127.0.0.1:7233"
+
+
+class Settings(BaseModel):
+    """What a face or a worker needs to know of its surroundings."""
+
+    model_config = ConfigDict(frozen=True)
+
+    data_dir: Path
+    """`--data-dir`, `LASTWORD_DATA_DIR`, else the platform's user data directory."""
+    log_store: str
+    """A directory or a URL: `LASTWORD_LOG_STORE`, else `sessions` in the data directory."""
+    task_queue: str = names.TASK_QUEUE
+    """`LASTWORD_TASK_QUEUE`."""
+    default_model: str | None = None
+    """`LASTWORD_MODEL`, for tasks that name none."""
+    local_model_url: str | None = None
+    """`LASTWORD_LOCAL_MODEL_URL`, an OpenAI-compatible server for models named `local:NAME`."""
+    max_children: int = 1000
+    """`LASTWORD_MAX_CHILDREN`, children that one worker runs at once."""
+    log_level: str = "INFO"
+    """`LASTWORD_LOG_LEVEL`."""
+
+
+_VARIABLES = {
+    "log_store": "LASTWORD_LOG_STORE",
+    "task_queue": "LASTWORD_TASK_QUEUE",
+    "default_model": "LASTWORD_MODEL",
+    "local_model_url": "LASTWORD_LOCAL_MODEL_URL",
+    "max_children": "LASTWORD_MAX_CHILDREN",
+    "log_level": "LASTWORD_LOG_LEVEL",
+}
+
+
+def load_settings(*, data_dir: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings; an explicit data directory wins over the environment. Raises ConfigurationError."""
+    env = os.environ if environ is None else environ
+    chosen = data_dir or env.get("LASTWORD_DATA_DIR") or platformdirs.user_data_dir("lastword", appauthor=False)
+    folder = Path(chosen).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError(f"The data directory {str(folder)!r} is a file; choose another with --data-dir.")
+    values: dict[str, Any] = {"data_dir": folder, "log_store": str(folder / "sessions")}
+    values |= {field: env[variable] for field, variable in _VARIABLES.items() if env.get(variable)}
+    level = str(values.get("log_level", "INFO")).upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise ConfigurationError(f"LASTWORD_LOG_LEVEL is {level!r}; set DEBUG, INFO, WARNING or ERROR.")
+    try:
+        settings = Settings.model_validate(values | {"log_level": level})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        raise ConfigurationError(
+            f"{_VARIABLES.get(field, field)} is {first['input']!r}: {first['msg']}. Correct it or unset it."
+        ) from None
+    if settings.max_children < 1:
+        raise ConfigurationError(f"LASTWORD_MAX_CHILDREN is {settings.max_children}; set at least 1.")
+    return settings
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """Where the Temporal server is, how to connect, and who said so (for messages)."""
+
+    target: str
+    options: dict[str, Any]
+    """Keyword arguments of `temporalio.client.Client.connect`."""
+    source: str
+
+
+def server_address(settings: Settings) -> ServerAddress:
+    """Temporal's own configuration (`TEMPORAL_*`, profiles) wins, then the running `lastword up`, then the default.
+
+    Raises ConfigurationError for a profile that cannot be read.
+    """
+    from temporalio.envconfig import ClientConfig
+
+    from lastword.embedded.state import read_state
+
+    try:
+        options: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
+    except Exception as error:
+        raise ConfigurationError(
+            f"Temporal's client configuration cannot be read ({error})."
+            " Check TEMPORAL_CONFIG_FILE and TEMPORAL_PROFILE."
+        ) from None
+    if target := options.get("target_host"):
+        return ServerAddress(target, options, "Temporal's client configuration (TEMPORAL_ADDRESS or a profile)")
+    if (state := read_state(settings.data_dir)) is not None:
+        return ServerAddress(state.address, {**options, "target_host": state.address}, "the running `lastword up`")
+    return ServerAddress(_DEFAULT_ADDRESS, {**options, "target_host": _DEFAULT_ADDRESS}, "the default")
