@@ -123,7 +123,8 @@ class _Turn:
             if plan in ("finished", "settle"):
                 return await self._settle()
         try:
-            backend = admit(spec, self._backends)
+            # Loading a backend may import a whole agent framework: not in the loop that beats for the other children.
+            backend = await asyncio.to_thread(admit, spec, self._backends)
         except RequestRejected as error:
             return await self._refuse(error, recovered)
         recorder = TurnRecorder(

@@ -1,7 +1,7 @@
 """The command line: parse, call the client, render.
 
-Text and JSON go to stdout, status and progress to stderr. Exit codes: 0 completed, 1 the child did not complete, 2 usage,
-3 no server or worker, 130 cancelled from the keyboard.
+Text and JSON go to stdout, status and progress to stderr. Exit codes: 0 completed, 1 the child did not complete,
+2 usage, 3 no server or worker, 130 cancelled from the keyboard.
 """
 
 from __future__ import annotations

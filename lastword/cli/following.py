@@ -57,9 +57,9 @@ class Follower:
                 return INTERRUPTED
             return self._conclude(showing.result())
         finally:
-            for task in (showing, letting_go, *waiting, self._cancelling):
-                if task is not None:
-                    task.cancel()
+            for pending in (showing, letting_go, *waiting, self._cancelling):
+                if pending is not None:
+                    pending.cancel()
             with suppress(NotImplementedError):
                 loop.remove_signal_handler(signal.SIGINT)
 

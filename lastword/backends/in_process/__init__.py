@@ -67,6 +67,8 @@ class InProcessBackend:
 
     @asynccontextmanager
     async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[InProcessTurn]:
+        # Imported in a thread: it takes seconds, and the event loop beats for other children meanwhile.
+        await asyncio.to_thread(importlib.import_module, "lastword.backends.in_process.turn")
         from lastword.backends.in_process.model import open_model
         from lastword.backends.in_process.tools import ToolBox
         from lastword.backends.in_process.turn import InProcessTurn
@@ -77,7 +79,8 @@ class InProcessBackend:
             raise RequestRejected(f"The working directory {spec.task.cwd!r} does not exist where the worker runs.")
         async with AsyncExitStack() as stack:
             tools = await stack.enter_async_context(ToolBox.open(spec.task))
-            model = await stack.enter_async_context(open_model(name, self._local_model_url))
+            model = await asyncio.to_thread(open_model, name, self._local_model_url)
+            await stack.enter_async_context(model)
             turn = InProcessTurn(spec, model, tools, resume, retries=self._retries)
             stack.push_async_callback(turn.aclose)
             yield turn
