@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from lastword.cli import delegating, doctoring, embedded_commands, inspecting
-from lastword.cli.errors import exit_code_of
+from lastword.cli.errors import INTERRUPTED, USAGE, exit_code_of
 from lastword.core.errors import LastwordError
 from lastword.process_exit import leave
 
@@ -43,11 +42,11 @@ def run(arguments: list[str] | None = None) -> int:
     except LastwordError as error:
         print(f"error: {error}", file=sys.stderr)
         return exit_code_of(error)
-    except click.ClickException as error:
+    except typer.TyperException as error:
         error.show()
-        return 2
-    except (click.Abort, KeyboardInterrupt):
-        return 130
+        return USAGE
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
     except BrokenPipeError:
         return 1
     return code if isinstance(code, int) else 0

@@ -80,7 +80,7 @@ class ObstoreSessionStore:
         names = [name for name in await self._names(log) if turn is None or name.turn == turn]
         names = _from(names, from_seq)
         reader, expected, closed = RowReader(), from_seq, (-1, -1)
-        for name, following in zip(names, [*names[1:], None], strict=True):
+        for name, following in zip(names, [*names[1:], None], strict=False):
             if (name.turn, name.attempt) == closed:
                 continue  # written past the close of a damaged chain; it belongs to nobody
             if name.first_seq > expected:

@@ -258,6 +258,10 @@ async def test_a_store_that_does_not_answer_is_named_and_nothing_is_lost(
     assert text(await read(store)) == "ab"
 
 
+async def test_a_log_that_nobody_wrote_is_empty(store: ObstoreSessionStore) -> None:
+    assert await read(store) == []
+
+
 async def test_reading_from_a_number_skips_what_was_before(store: ObstoreSessionStore) -> None:
     await write(store, "a", "b", "c")
     assert [item.seq for item in await read(store, from_seq=1) if isinstance(item, SessionEvent)] == [1, 2]

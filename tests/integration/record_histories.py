@@ -1,0 +1,77 @@
+"""Records the histories that `test_replay.py` replays: `python -m tests.integration.record_histories VERSION`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from lastword.core.contract import DelegationRequest
+from lastword.core.errors import RequestRejected
+from lastword.process_exit import leave
+from tests.integration.conftest import House, scripted, until_exists
+from tests.integration.servers import start_dev_server
+
+FOLDER = Path(__file__).parent / "histories"
+
+
+async def main(version: str) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        async with await start_dev_server() as env:
+            house, path = House(env, Path(folder)), Path(folder)
+            hang = [{"delta": "a"}, {"touch": str(path / "here")}, {"fault": "hang"}]
+            await record(house, "completed", version, await started(house, scripted({"delta": "a"}, {"message": None})))
+            await record(house, "rejected", version, await started(house, DelegationRequest(prompt="x", backend="no")))
+            for name in ("cancelled", "cancel_update"):
+                (path / "here").unlink(missing_ok=True)
+                async with house.worker():
+                    id = await house.client.start(scripted(*hang))
+                    await until_exists(path / "here")
+                    handle = env.client.get_workflow_handle(id)
+                    await (handle.cancel() if name == "cancelled" else handle.execute_update("cancel"))
+                    await house.client.result(id)
+                await record(house, name, version, id)
+            id = await house.client.start(
+                scripted({"count": {"from": 0, "to": 300, "every_ms": 5}}, {"message": None}), id="handed-over"
+            )
+            worker = await house.worker_process().start()
+            while not (await house.client.describe(id)).checkpoint:
+                await asyncio.sleep(0.05)
+            await worker.stop()
+            await record(house, "handed_over", version, await finished(house, id))
+            id = await house.client.start(
+                scripted({"count": {"from": 0, "to": 3000, "every_ms": 5}}, on_worker_loss="settle"), id="lost"
+            )
+            worker = await house.worker_process().start()
+            while not (await house.client.describe(id)).checkpoint:
+                await asyncio.sleep(0.05)
+            await worker.kill()
+            await record(house, "lost_and_settled", version, await finished(house, id))
+            async with house.worker():
+                handle = await env.client.start_workflow("LastwordPing", id="ping", task_queue=house.queue)
+                await handle.result()
+            await record(house, "ping", version, "ping")
+
+
+async def started(house: House, request: DelegationRequest) -> str:
+    return await finished(house, await house.client.start(request))
+
+
+async def finished(house: House, id: str) -> str:
+    async with house.worker():
+        with suppress(RequestRejected):
+            await house.client.result(id)
+    return id
+
+
+async def record(house: House, name: str, version: str, id: str) -> None:
+    history = await house.env.client.get_workflow_handle(id).fetch_history()
+    (FOLDER / f"{name}-{version}.json").write_text(history.to_json())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
+    leave(0)

@@ -1,0 +1,244 @@
+"""The command line as a person uses it: real processes, a real server, a real worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.testing import WorkflowEnvironment
+
+from tests.integration.conftest import until_exists
+
+PYTHON = sys.executable
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Terminal:
+    """Runs `lastword` with one server, one queue and one data directory."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self.folder = folder
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
+            "TEMPORAL_ADDRESS": address,
+            "LASTWORD_DATA_DIR": str(folder),
+            "LASTWORD_TASK_QUEUE": f"q-{uuid.uuid4().hex[:8]}",
+        }
+
+    async def start(self, *words: str, **env: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            PYTHON, "-m", "lastword.cli", *words, env={**self.env, **env}, stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+    async def run(self, *words: str, stdin: str = "", **env: str) -> Done:
+        return await self.finish(await self.start(*words, **env), stdin)
+
+    async def finish(self, process: asyncio.subprocess.Process, stdin: str = "") -> Done:
+        async with asyncio.timeout(60):
+            out, err = await process.communicate(stdin.encode())
+        assert process.returncode is not None
+        assert b"Traceback" not in err, err.decode()
+        return Done(process.returncode, out.decode(), err.decode())
+
+    def scripted(self, prompt: str, *steps: dict[str, Any]) -> list[str]:
+        return ["delegate", prompt, "--backend", "scripted", "--option", f"script={json.dumps(steps)}"]
+
+
+@pytest.fixture(scope="module")
+async def terminal(
+    dev_server: WorkflowEnvironment, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Terminal]:
+    terminal = Terminal(dev_server.client.service_client.config.target_host, tmp_path_factory.mktemp("cli"))
+    worker = await asyncio.create_subprocess_exec(
+        PYTHON, "-m", "lastword.worker", env=terminal.env, stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    async with asyncio.timeout(60):
+        assert (await worker.stdout.readline()).decode().strip() == "worker ready"
+    terminal.env["WORKER_PID"] = str(worker.pid)
+    yield terminal
+    worker.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        assert await worker.wait() == 0
+
+
+async def test_the_childs_words_are_stdout_and_everything_else_is_stderr(terminal: Terminal) -> None:
+    done = await terminal.run("delegate", "three plain words", "--backend", "scripted")
+    assert (done.code, done.out) == (0, "three plain words\n")
+    assert "id: lw-" in done.err
+
+
+async def test_json_is_one_object(terminal: Terminal) -> None:
+    done = await terminal.run("delegate", "-", "--backend", "scripted", "--json", stdin="from stdin")
+    assert done.code == 0
+    assert done.json["is_error"] is False
+    assert done.json["content"] == [{"type": "text", "text": "from stdin"}]
+    assert done.json["result"]["stop_reason"] == "completed"
+    assert done.json["result"]["attempts"] == 1
+
+
+async def test_a_child_that_does_not_complete_is_exit_1_with_its_partial(terminal: Terminal) -> None:
+    done = await terminal.run(*terminal.scripted("x", {"delta": "half"}, {"end": "max-tokens"}))
+    assert (done.code, done.out) == (1, "half\n")
+    assert "max-tokens" in done.err
+
+
+async def test_ctrl_c_cancels_and_prints_the_partial(terminal: Terminal, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    process = await terminal.start(
+        *terminal.scripted("x", {"delta": "so far"}, {"touch": str(here)}, {"fault": "hang"})
+    )
+    await until_exists(here)
+    process.send_signal(signal.SIGINT)
+    done = await terminal.finish(process)
+    assert (done.code, done.out) == (130, "so far\n")
+
+
+async def test_a_second_ctrl_c_lets_go_and_the_child_goes_on(terminal: Terminal, tmp_path: Path) -> None:
+    here, gate = tmp_path / "here", tmp_path / "gate"
+    options = ["--option", "on_cancel=ignore", "--id", "let-go"]
+    process = await terminal.start(
+        *terminal.scripted("x", {"delta": "a"}, {"touch": str(here)}, {"wait_for": str(gate)}), *options
+    )
+    await until_exists(here)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        while b"once more" not in await process.stderr.readline():
+            pass
+    process.send_signal(signal.SIGINT)
+    done = await terminal.finish(process)
+    assert done.code == 130
+    assert "lastword watch let-go" in done.err
+    gate.touch()
+    assert (await terminal.run("result", "let-go")).code in (0, 1)
+
+
+async def test_the_same_id_attaches_and_another_request_is_refused(terminal: Terminal, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    words = terminal.scripted("x", {"tool": {"id": "1", "appends_to": str(runs)}}, {"delta": "once"})
+    first = await terminal.run(*words, "--id", "same")
+    again = await terminal.run(*words, "--id", "same")
+    assert (first.out, again.out) == ("once\n", "once\n")
+    assert len(runs.read_text().splitlines()) == 1
+    other = await terminal.run("delegate", "other", "--backend", "scripted", "--id", "same")
+    assert other.code == 2
+    assert "belongs to another request" in other.err
+
+
+async def test_watching_from_another_terminal_only_looks(terminal: Terminal, tmp_path: Path) -> None:
+    here, gate = tmp_path / "here", tmp_path / "gate"
+    words = terminal.scripted("x", {"delta": "seen "}, {"touch": str(here)}, {"wait_for": str(gate)}, {"delta": "all"})
+    started = await terminal.run(*words, "--background", "--id", "watched")
+    assert started.out == "watched\n"
+    await until_exists(here)
+    looking = await terminal.start("watch", "watched")
+    assert looking.stdout is not None
+    async with asyncio.timeout(30):
+        assert await looking.stdout.readexactly(5) == b"seen "
+    looking.send_signal(signal.SIGINT)
+    assert (await terminal.finish(looking)).code == 130
+    gate.touch()
+    done = await terminal.run("watch", "watched")
+    assert (done.code, done.out) == (0, "seen all\n")
+
+
+async def test_cancel_result_list_and_log_find_it(terminal: Terminal, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    words = terminal.scripted("x", {"delta": "partial"}, {"touch": str(here)}, {"fault": "hang"})
+    await terminal.run(*words, "--background", "--id", "cut", "--label", "my label")
+    await until_exists(here)
+    waiting = await terminal.run("result", "cut", "--no-wait")
+    assert (waiting.code, waiting.out) == (1, "")
+    live = await terminal.run("log", "cut", "--json")
+    assert "assistant/chunk" in live.out
+    assert (await terminal.run("cancel", "cut")).out == "partial\n"
+    done = await terminal.run("result", "cut", "--full")
+    assert (done.code, done.out) == (1, "partial\n")
+    log = await terminal.run("log", "cut")
+    assert "turn/end" in log.out
+    async with asyncio.timeout(30):
+        while not (rows := [row for row in (await terminal.run("list", "--json")).json if row["id"] == "cut"]):
+            await asyncio.sleep(0.1)
+    assert rows[0]["stop_reason"] == "aborted"
+    assert rows[0]["label"] == "my label"
+    assert "cut" in (await terminal.run("list")).out
+
+
+async def test_cancel_by_force_works_while_the_worker_is_stopped(terminal: Terminal, tmp_path: Path) -> None:
+    here, worker = tmp_path / "here", int(terminal.env["WORKER_PID"])
+    words = terminal.scripted("x", {"delta": "salvaged"}, {"touch": str(here)}, {"fault": "hang"})
+    await terminal.run(*words, "--background", "--id", "forced")
+    await until_exists(here)
+    async with asyncio.timeout(30):
+        while "salvaged" not in (await terminal.run("log", "forced")).out:
+            await asyncio.sleep(0.1)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        done = await terminal.run("cancel", "forced", "--force")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert (done.code, done.out) == (0, "salvaged\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "code", "said"),
+    [
+        (["result", "no-such-id"], {}, 2, "No delegation 'no-such-id'"),
+        (["delegate", "x", "--backend", "nope"], {}, 2, "it has: in-process, scripted"),
+        (["delegate", "x", "--model", "openai-chat:gpt"], {}, 2, "OPENAI_API_KEY"),
+        (["delegate", "x"], {}, 2, "--model"),
+        (["delegate", "x", "--timeout", "-1"], {}, 2, "greater than 0"),
+        (["delegate", "x", "--on-worker-loss", "pray"], {}, 2, "'resume', 'restart' or 'settle'"),
+        (["delegate", "x", "--schema", "/no/such/file"], {}, 2, "--schema /no/such/file"),
+        (["delegate", "x", "--id", "a/b"], {}, 2, "reserved"),
+        (["delegate", "x", "--no-such-flag"], {}, 2, "--no-such-flag"),
+        (["delegate", "x"], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "lastword up"),
+        (["delegate", "x", "--backend", "scripted"], {"LASTWORD_TASK_QUEUE": "q-empty"}, 3, "not picked up after 5 s"),
+        (["doctor"], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "problem"),
+    ],
+)
+async def test_what_cannot_be_done_is_told_in_a_line_or_two(
+    terminal: Terminal, words: list[str], env: dict[str, str], code: int, said: str
+) -> None:
+    done = await terminal.run(*words, **env)
+    assert done.code == code
+    assert said in done.out + done.err
+    if words[0] != "doctor" and "--no-such-flag" not in words:
+        assert len([line for line in done.err.splitlines() if line and not line.startswith("id: ")]) <= 2
+
+
+async def test_a_prompt_over_the_limit_is_refused_before_anything_starts(terminal: Terminal) -> None:
+    done = await terminal.run("delegate", "-", "--backend", "scripted", stdin="x" * 300_000)
+    assert done.code == 2
+    assert "300000 bytes" in done.err
+
+
+async def test_doctor_and_backends_tell_what_is_missing_with_the_remedy(terminal: Terminal) -> None:
+    done = await terminal.run("doctor", "--json")
+    assert done.code == 0
+    checks = {check["name"]: check for check in done.json["checks"]}
+    assert checks["worker"]["ok"] is True
+    assert "--model" in checks["in-process"]["remedy"]
+    assert done.json["worker"]["pid"] == int(terminal.env["WORKER_PID"])
+    assert "scripted" in (await terminal.run("backends")).out
