@@ -70,6 +70,13 @@ def load_settings(*, data_dir: str | Path | None = None, environ: Mapping[str, s
         ) from None
     if settings.max_children < 1:
         raise ConfigurationError(f"LASTWORD_MAX_CHILDREN is {settings.max_children}; set at least 1.")
+    url = settings.local_model_url
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"LASTWORD_LOCAL_MODEL_URL is {url!r}; set an http:// or https:// URL, such as http://127.0.0.1:8080/v1."
+        )
+    if settings.task_queue != settings.task_queue.strip():
+        raise ConfigurationError(f"LASTWORD_TASK_QUEUE is {settings.task_queue!r}; take off the blanks at its ends.")
     return settings
 
 
@@ -102,5 +109,6 @@ def server_address(settings: Settings) -> ServerAddress:
     if target := options.get("target_host"):
         return ServerAddress(target, options, "Temporal's client configuration (TEMPORAL_ADDRESS or a profile)")
     if (state := read_state(settings.data_dir)) is not None:
-        return ServerAddress(state.address, {**options, "target_host": state.address}, "the running `lastword up`")
+        # Nothing but the address: another server's namespace or API key has no business there.
+        return ServerAddress(state.address, {"target_host": state.address}, "the running `lastword up`")
     return ServerAddress(_DEFAULT_ADDRESS, {**options, "target_host": _DEFAULT_ADDRESS}, "the default")

@@ -73,6 +73,8 @@ async def run_worker(settings: Settings) -> None:
     """Run a worker until SIGTERM or SIGINT; then it hands its turns over. Raises LastwordError if it cannot start."""
     store = open_store(settings.log_store)
     backends = installed_backends(default_model=settings.default_model, local_model_url=settings.local_model_url)
+    for chatty in ("httpx", "httpx2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     client = await _connect(settings)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,6 +88,9 @@ async def run_worker(settings: Settings) -> None:
         default_model=settings.default_model,
         max_children=settings.max_children,
     ):
+        if settings.default_model is not None:
+            # Loading an agent framework takes seconds; the first delegation should not wait for it.
+            await asyncio.to_thread(backends["in-process"].missing)
         logger.info("worker %d takes tasks from the queue %r", os.getpid(), settings.task_queue)
         print(READY, flush=True)
         await stopping.wait()

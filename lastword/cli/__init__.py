@@ -7,7 +7,7 @@ Text and JSON go to stdout, status and progress to stderr. Exit codes: 0 complet
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -43,7 +43,8 @@ def run(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return exit_code_of(error)
     except typer.TyperException as error:
-        error.show()
+        # Every error of the command line has it; the type that is exported does not say so.
+        cast(Any, error).show()
         return USAGE
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from typing import Annotated
 
@@ -23,8 +24,8 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    port: Annotated[int, typer.Option("--port", help="Of the Temporal server.")] = 7233,
-    ui_port: Annotated[int, typer.Option("--ui-port", help="Of Temporal's web UI.")] = 8233,
+    port: Annotated[int, typer.Option("--port", help="Of the Temporal server.", min=1, max=65535)] = 7233,
+    ui_port: Annotated[int, typer.Option("--ui-port", help="Of Temporal's web UI.", min=1, max=65535)] = 8233,
     data_dir: DataDir = None,
     local_model: Annotated[bool, typer.Option("--local-model", help="Serve the tiny local model too.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready; stop it with `down`.")] = False,
@@ -43,10 +44,16 @@ def up(
     options = UpOptions(data_dir=folder, port=port, ui_port=ui_port, local_model=local_model)
 
     async def run() -> None:
-        await Up(options, lambda text: print(text, file=sys.stderr, flush=True)).run()
+        await Up(options, _say).run()
 
     asyncio.run(run())
     return 0
+
+
+def _say(text: str) -> None:
+    # A terminal that was closed takes no words; what runs must be stopped in order all the same.
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def down(data_dir: DataDir = None) -> int:

