@@ -20,6 +20,9 @@ from lastword.core.events import Block, text_block
 
 MAX_PROMPT_BYTES: Final = 256 * 1024
 MAX_OUTPUT_BYTES: Final = 256 * 1024
+MAX_TOOL_TEXT_BYTES: Final = 192 * 1024
+"""Of the child's text in a tool result whose caller set no limit. It stands beside the output in one payload, and
+Temporal warns of payloads over 512 KB."""
 MAX_DEPTH: Final = 3
 
 StopReason: TypeAlias = str

@@ -203,7 +203,7 @@ def _step_key(data: Mapping[str, Any]) -> _StepKey:
 
 def _step_key_of(turn: Any, step: Any) -> _StepKey:
     # Only plain scalars survive a snapshot as they are and can be hashed; anything else names no step.
-    return tuple(v if isinstance(v, int | str) else None for v in (turn, step))  # type: ignore[return-value]
+    return (turn if isinstance(turn, (int, str)) else None, step if isinstance(step, (int, str)) else None)
 
 
 def _rough_size(value: Any) -> int:

@@ -30,11 +30,11 @@ def render(result: TurnResult, *, id: str, limit: int | None = None) -> ToolResu
     """The tool result: the output alone if the turn completed; else headline, diagnostic, partial text, in that order.
 
     The partial text stands under its own label, so that infrastructure words never read as the child's. `limit` bounds
-    the child's text in bytes; head and tail stay.
+    the child's text in bytes (None: 192 KB); head and tail stay.
     """
     text = text_of(result.output)
     hint = f"; the whole is in `lastword result {id} --full`"
-    shown = cut_text(text, limit, hint) if limit is not None else text
+    shown = cut_text(text, contract.MAX_TOOL_TEXT_BYTES if limit is None else limit, hint)
     if result.completed:
         return ToolResult(is_error=False, content=[text_block(shown)] if shown else [])
     lines = [headline(result.stop_reason)]
