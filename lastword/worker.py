@@ -45,8 +45,13 @@ async def open_worker(
     task_queue: str = names.TASK_QUEUE,
     default_model: str | None = None,
     max_children: int = 1000,
+    workflows: bool = True,
+    activities: bool = True,
 ) -> AsyncIterator[Worker]:
-    """A worker that takes tasks while the context is open; leaving it hands the turns under way over."""
+    """A worker that takes tasks while the context is open; leaving it hands the turns under way over.
+
+    With `workflows` or `activities` False it leaves that half to other workers of the queue.
+    """
     probe = ServerProbe(lambda: client.service_client.check_health(timeout=timedelta(seconds=2)))
     turns = ChildTurnActivities(
         backends=backends,
@@ -55,10 +60,11 @@ async def open_worker(
         probe=probe,
     )
     describe = DescribeWorkerActivity(backends=backends, log_store=store_address, default_model=default_model)
+    ours = (turns.run_child_turn, turns.settle, describe.describe_worker)
     worker = Worker(
         client,
         task_queue=task_queue,
-        plugins=[LastwordPlugin([turns.run_child_turn, turns.settle, describe.describe_worker])],
+        plugins=[LastwordPlugin(ours if activities else (), workflows=workflows)],
         max_concurrent_activities=max_children,
         max_heartbeat_throttle_interval=timedelta(seconds=options.BEAT_INTERVAL),
         default_heartbeat_throttle_interval=timedelta(seconds=options.BEAT_INTERVAL),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -206,16 +206,13 @@ class ScriptedTurn:
 
     async def _sleep(self, seconds: float) -> None:
         if seconds:
-            await asyncio.wait([self._cancelling()], timeout=seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._cancelled.wait()
 
     async def _until(self, path: Path) -> None:
         while not path.exists() and not self._cancelled.is_set():
             await asyncio.sleep(_POLL)
-
-    def _cancelling(self) -> asyncio.Task[Any]:
-        if not hasattr(self, "_waiter") or self._waiter.done():
-            self._waiter: asyncio.Task[Any] = asyncio.create_task(self._cancelled.wait())
-        return self._waiter
 
 
 def _position(resume: Resume) -> int:

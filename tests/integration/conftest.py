@@ -57,7 +57,7 @@ class House:
         return WorkerProcess(address, self.queue, self.data_dir)
 
     @asynccontextmanager
-    async def worker(self, *backends: Backend) -> AsyncIterator[None]:
+    async def worker(self, *backends: Backend, workflows: bool = True, activities: bool = True) -> AsyncIterator[None]:
         """A worker in this process."""
         chosen = backends or (ScriptedBackend(), ScriptedBackend(name="scripted-no-resume", resume=False))
         async with open_worker(
@@ -66,6 +66,8 @@ class House:
             store=self.store,
             observers=[self.edges],
             task_queue=self.queue,
+            workflows=workflows,
+            activities=activities,
         ):
             yield
 

@@ -15,9 +15,7 @@ from tests.integration.conftest import House, scripted, until_exists
 async def test_before_pick_up_it_settles_without_edges(house: House) -> None:
     id = await house.client.start(scripted({"delta": "never said"}))
     cancelling = asyncio.create_task(house.client.cancel(id))
-    async with asyncio.timeout(30):
-        while not await _cancel_requested(house, id):
-            await asyncio.sleep(0.05)
+    await _until_in_history(house, id, "workflow_execution_cancel_requested_event_attributes")
     async with house.worker():
         done = await cancelling
     assert done.result.stop_reason == "aborted"
@@ -61,27 +59,22 @@ async def test_as_an_update_it_returns_the_result_to_its_caller(house: House, tm
 
 
 async def test_in_the_same_workflow_task_as_the_outcome_the_outcome_stands(house: House, tmp_path: Path) -> None:
-    """The worker that holds the workflow stops while outcome and cancel arrive, so both come in one task."""
-    outcomes = []
-    for n in range(4):
-        gate, here = tmp_path / f"gate{n}", tmp_path / f"here{n}"
-        worker = await house.worker_process().start()
-        try:
+    """No worker holds the workflow while the outcome and the cancel arrive, so the next one gets both at once."""
+    gate, here = tmp_path / "gate", tmp_path / "here"
+    async with house.worker(workflows=False):
+        async with house.worker(activities=False):
             id = await house.client.start(
                 scripted({"delta": "answer"}, {"touch": str(here)}, {"wait_for": str(gate)}, {"message": None})
             )
             await until_exists(here)
-            async with asyncio.timeout(30):
-                while (await house.client.describe(id)).phase != "running":
-                    await asyncio.sleep(0.02)
-            gate.touch()
-            done = asyncio.create_task(house.client.cancel(id))
-            outcomes.append((await done).result)
-        finally:
-            await worker.stop()
-    for result in outcomes:
-        assert result.stop_reason in ("completed", "aborted")
-        assert text_of(result.output) == "answer"
+        gate.touch()
+        await _until_in_history(house, id, "activity_task_completed_event_attributes")
+        cancelling = asyncio.create_task(house.client.cancel(id))
+        await _until_in_history(house, id, "workflow_execution_cancel_requested_event_attributes")
+        async with house.worker(activities=False):
+            done = await cancelling
+    assert done.result.stop_reason == "completed"
+    assert text_of(done.result.output) == "answer"
 
 
 async def test_while_the_worker_is_dead_it_returns_the_last_checkpoint(house: House) -> None:
@@ -113,9 +106,7 @@ async def test_between_attempts_it_settles_with_the_checkpoint(house: House) -> 
             await asyncio.sleep(0.05)
     await worker.stop()
     cancelling = asyncio.create_task(house.client.cancel(id))
-    async with asyncio.timeout(30):
-        while not await _cancel_requested(house, id):
-            await asyncio.sleep(0.05)
+    await _until_in_history(house, id, "workflow_execution_cancel_requested_event_attributes")
     other = await house.worker_process().start()
     try:
         done = await cancelling
@@ -153,6 +144,8 @@ def _beaten_chars(tail: list[dict[str, object]]) -> int:
     return total
 
 
-async def _cancel_requested(house: House, id: str) -> bool:
-    history = await house.env.client.get_workflow_handle(id).fetch_history()
-    return any(e.HasField("workflow_execution_cancel_requested_event_attributes") for e in history.events)
+async def _until_in_history(house: House, id: str, attributes: str) -> None:
+    handle = house.env.client.get_workflow_handle(id)
+    async with asyncio.timeout(30):
+        while not any(event.HasField(attributes) for event in (await handle.fetch_history()).events):  # type: ignore[arg-type]
+            await asyncio.sleep(0.05)
