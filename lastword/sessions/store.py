@@ -65,8 +65,10 @@ class ObstoreSessionStore:
             position, closed = await self._end_of(log, turn, attempt, first_seq)
             if closed:
                 return position
-            rows, end = _beyond(tail, position)
-            segment = Segment(position, end, rows, closes=True)
+            rows, first, end = _beyond(tail, position)
+            # Its name is the chain's end, for there the other attempt would write; its first event may be a later one,
+            # if segments that the checkpoint knew are not in this store.
+            segment = Segment(first, end, rows, closes=True)
             try:
                 await self._create(SegmentName(turn, attempt, position).key(log), segment.encode())
             except Fenced:
@@ -83,16 +85,18 @@ class ObstoreSessionStore:
         for name, following in zip(names, [*names[1:], None], strict=False):
             if (name.turn, name.attempt) == closed:
                 continue  # written past the close of a damaged chain; it belongs to nobody
-            if name.first_seq > expected:
-                yield Gap(expected, name.first_seq, "missing")
             key = name.key(log)
             try:
                 segment = Segment.decode(await self._get(key))
                 events = [event for row in segment.rows for event in reader.read(row, merge_deltas=merge_deltas)]
             except ValueError:
+                if name.first_seq > expected:
+                    yield Gap(expected, name.first_seq, "missing")
                 yield Gap(name.first_seq, following.first_seq if following else None, "damaged", key)
                 expected = max(expected, following.first_seq if following else name.first_seq + 1)
                 continue
+            if segment.first_seq > expected:
+                yield Gap(expected, segment.first_seq, "missing")
             for event in events:
                 if event.seq is not None and event.seq >= from_seq:
                     yield event
@@ -177,15 +181,16 @@ def _from(names: list[SegmentName], from_seq: int) -> list[SegmentName]:
     return names[start:]
 
 
-def _beyond(tail: Sequence[JsonObject], position: int) -> tuple[list[JsonObject], int]:
-    """The tail's rows from `position` on, and the number after the last of them."""
-    reader, packer, end = RowReader(), RowPacker(), position
+def _beyond(tail: Sequence[JsonObject], position: int) -> tuple[list[JsonObject], int, int]:
+    """The tail's rows from `position` on, the number of the first event in them, and the number after the last."""
+    reader, packer, first, end = RowReader(), RowPacker(), position, position
     for row in tail:
         for event in reader.read(row):
             if event.seq is not None and event.seq >= position:
+                first = event.seq if not packer.rows else first
                 packer.append(event)
                 end = event.seq + 1
-    return packer.rows, end
+    return packer.rows, first, end
 
 
 def _without_secrets(where: str) -> str:
