@@ -71,6 +71,10 @@ async def recover(store: SessionStore, spec: TurnSpec, *, attempts: int, checkpo
         tail = checkpoint.tail if checkpoint is not None and checkpoint.attempt == attempt else []
         position = await store.fence(spec.log, turn=spec.turn, attempt=attempt, first_seq=position, tail=tail)
     recovered = Recovered(next_seq=position)
+    if checkpoint is not None and checkpoint.sealed_seq > position:
+        # This store has never seen what the checkpoint says is sealed; its numbers are not given again.
+        recovered.missing_events = checkpoint.sealed_seq - position
+        recovered.next_seq = checkpoint.sealed_seq
     # When a part of the log cannot be read, what the checkpoint carried of it is worth more than what is left.
     carried = _carried(checkpoint)
     expected = spec.first_seq

@@ -70,18 +70,21 @@ async def test_log_and_checkpoint_together_are_everything_that_was_recorded(
     await recorder.close()
 
 
-async def test_what_a_checkpoint_carries_makes_up_for_a_lost_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unsealed", [True, False])
+async def test_what_a_checkpoint_carries_makes_up_for_a_lost_log(tmp_path: Path, unsealed: bool) -> None:
     store = open_store(str(tmp_path / "one"))
     recorder = recorder_on(store)
     await recorder.record(events.assistant_message([events.text_block("the answer")], turn=1, step=1))
     await recorder.seal()
-    await recorder.record(events.text_delta("more", turn=1, step=2))
+    if unsealed:
+        await recorder.record(events.text_delta("more", turn=1, step=2))
     checkpoint = recorder.checkpoint()
     await recorder.close()
     elsewhere = open_store(str(tmp_path / "two"))
     recovered = await recover(elsewhere, SPEC, attempts=1, checkpoint=checkpoint)
     assert text_of(recovered.fold.collect() or []) == "the answer"
     assert recovered.missing_events == 1
+    assert recovered.next_seq == recorder.next_seq
 
 
 async def test_the_pump_sends_news_at_once_and_the_same_again_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
