@@ -59,10 +59,11 @@ async def state_when(folder: Path, condition: Callable[[UpState], bool]) -> UpSt
 
 async def test_a_killed_server_comes_back_with_what_it_knew(tmp_path: Path) -> None:
     # The user's own profile points to another server: it is not for what `up` starts.
-    profile = tmp_path / "temporal.toml"
+    profile = tmp_path / "config" / "temporalio" / "temporal.toml"
+    profile.parent.mkdir(parents=True)
     profile.write_text('[profile.default]\naddress = "elsewhere.invalid:7233"\nnamespace = "n.a"\napi_key = "k"\n')
     ports = ("--port", free_port(), "--ui-port", free_port())
-    code, err = await run(tmp_path, "up", "--detach", *ports, TEMPORAL_CONFIG_FILE=str(profile))
+    code, err = await run(tmp_path, "up", "--detach", *ports, XDG_CONFIG_HOME=str(tmp_path / "config"))
     assert code == 0, err
     try:
         before = await state_when(tmp_path, lambda _: True)
@@ -93,14 +94,19 @@ async def test_down_ends_an_up_whose_worker_never_gets_ready(tmp_path: Path) -> 
         sys.executable, "-c", HANGING_WORKER, free_port(), free_port(), str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    async with asyncio.timeout(60):
-        while b"starting the worker" not in await process.stdout.readline():
-            assert process.returncode is None
-    children = psutil.Process(process.pid).children()
-    code, err = await run(tmp_path, "down")
-    assert (code, err) == (0, f"stopped pid {process.pid}\n")
-    async with asyncio.timeout(30):
-        assert await process.wait() == 0
+    try:
+        async with asyncio.timeout(60):
+            while b"starting the worker" not in await process.stdout.readline():
+                assert process.returncode is None
+        children = psutil.Process(process.pid).children()
+        code, err = await run(tmp_path, "down")
+        assert (code, err) == (0, f"stopped pid {process.pid}\n")
+        async with asyncio.timeout(30):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     assert [child for child in children if child.is_running()] == []
 
 

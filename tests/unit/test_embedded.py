@@ -163,9 +163,9 @@ async def test_a_long_line_before_the_ready_line_does_no_harm(tmp_path: Path) ->
 async def test_files_in_the_current_directory_shadow_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit('shadowed')")
     monkeypatch.chdir(tmp_path)
-    owned = await OwnedProcess.start([*PYTHON, "asyncio", "--help"], log=tmp_path / "log")
+    owned = await OwnedProcess.start([*PYTHON, "queue"], log=tmp_path / "log")
     async with asyncio.timeout(30):
-        await owned.wait()
+        assert await owned.wait() == 0
     assert "shadowed" not in owned.last_lines()
 
 
