@@ -29,7 +29,7 @@ class BeatPacer:
 
 
 class CheckpointPump:
-    """Beats at the first news, then at most once an interval, and at least once a keep-alive.
+    """Beats a moment after the first news, then at most once an interval, and at least once a keep-alive.
 
     Every beat carries the whole checkpoint: a bare heartbeat would wipe it.
     """
@@ -62,6 +62,8 @@ class CheckpointPump:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(silence):
                         await self._news.wait()
+                if not self.beats:
+                    await asyncio.sleep(options.FIRST_BEAT_AFTER)
                 self._news.clear()
                 self.beats += 1
                 self._heartbeat(self._checkpoint())

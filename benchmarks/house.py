@@ -1,4 +1,4 @@
-"""A server and workers for the benchmarks, and the bare workflow they are compared with."""
+"""A server and requests for the benchmarks, and how they are timed."""
 
 from __future__ import annotations
 
@@ -8,32 +8,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from temporalio import activity, workflow
 from temporalio.testing import WorkflowEnvironment
 
 from lastword.converter import data_converter
 from lastword.core.contract import DelegationRequest
-
-BARE_QUEUE = "bare"
-
-
-@activity.defn
-async def bare_activity(text: str) -> str:
-    return text
-
-
-@workflow.defn
-class BareWorkflow:
-    """The least that Temporal can do: one workflow with one activity."""
-
-    @workflow.run
-    async def run(self, text: str) -> str:
-        return await workflow.execute_activity(bare_activity, text, start_to_close_timeout=timedelta(seconds=60))
 
 
 async def start_server() -> WorkflowEnvironment:

@@ -15,7 +15,8 @@ from statistics import median
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
-from benchmarks.house import BARE_QUEUE, BareWorkflow, bare_activity, latencies, rate, scripted, spread, timed
+from benchmarks.bare import BareWorkflow, bare_activity
+from benchmarks.house import latencies, rate, scripted, spread, timed
 from lastword.backends.scripted import ScriptedBackend
 from lastword.client import DelegationClient
 from lastword.core.events import text_delta
@@ -34,12 +35,12 @@ async def against_bare(env: WorkflowEnvironment) -> None:
         request = scripted({"delta": "hello"}, {"message": None})
 
         async def bare() -> None:
-            await env.client.execute_workflow(BareWorkflow.run, "hello", id=uuid.uuid4().hex, task_queue=BARE_QUEUE)
+            await env.client.execute_workflow(BareWorkflow.run, "hello", id=uuid.uuid4().hex, task_queue="bare")
 
         async def ours() -> None:
             await client.run(request)
 
-        bare_worker = Worker(env.client, task_queue=BARE_QUEUE, workflows=[BareWorkflow], activities=[bare_activity])
+        bare_worker = Worker(env.client, task_queue="bare", workflows=[BareWorkflow], activities=[bare_activity])
         backends = {"scripted": ScriptedBackend()}
         async with (
             bare_worker,

@@ -12,6 +12,7 @@ import contextlib
 import os
 import shutil
 import sys
+import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Final
 
 import psutil
 
-from lastword.backends.orphan_guard import MARK, marked_processes
+from lastword.backends.orphan_guard import MARK, is_alive, marked_processes
 from lastword.core.errors import LastwordError
 
 STDIN_GRACE: Final = 1.0
@@ -27,6 +28,9 @@ STDIN_GRACE: Final = 1.0
 
 TERM_GRACE: Final = 2.0
 KILL_GRACE: Final = 5.0
+
+_POLL: Final = 0.02
+"""psutil's own wait would take the exit code of our child away from asyncio."""
 
 _STDERR_TAIL: Final = 64
 _LINE_LIMIT: Final = 16 * 1024 * 1024
@@ -153,7 +157,10 @@ async def _end(processes: Iterable[psutil.Process], *, terminate: bool, grace: f
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate() if terminate else process.kill()
-    return await asyncio.to_thread(lambda: psutil.wait_procs(alive, timeout=grace)[1]) if alive else []
+    deadline = time.monotonic() + grace
+    while (alive := [process for process in alive if is_alive(process)]) and time.monotonic() < deadline:
+        await asyncio.sleep(_POLL)
+    return alive
 
 
 class _Guard:

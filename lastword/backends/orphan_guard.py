@@ -29,10 +29,10 @@ def marked_processes(marks: Iterable[str]) -> list[psutil.Process]:
                 found.update((process, *process.children(recursive=True)))
         except (psutil.Error, OSError):
             continue  # gone meanwhile, or not ours to read
-    return [process for process in found if _is_alive(process)]
+    return [process for process in found if is_alive(process)]
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

@@ -11,6 +11,9 @@ HEARTBEAT_TIMEOUT = 10.0
 BEAT_INTERVAL = 0.2
 """Between two checkpoints. The SDK's throttle is set to the same, for a crash costs about pace plus throttle."""
 
+FIRST_BEAT_AFTER = 0.05
+"""After the first news. A child that is done sooner needs no beat, which would cost its result a write more."""
+
 BEATS_PER_SECOND = 500
 """What one worker may send. With more children than 100 the pace of each stretches to keep to it."""
 
