@@ -59,8 +59,7 @@ async def memory(env: WorkflowEnvironment) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)
         client = DelegationClient(env.client, task_queue="memory", store=store)
-        gate = Path(folder) / "gate"
-        request = scripted({"text": {"bytes": 2000}}, {"wait_for": str(gate)})
+        request = scripted({"text": {"bytes": 2000}}, {"fault": "hang"})
         backends = {"scripted": ScriptedBackend()}
         async with open_worker(env.client, backends=backends, store=store, observers=[], task_queue="memory"):
             await client.run(scripted({"delta": "warm"}))
@@ -71,7 +70,6 @@ async def memory(env: WorkflowEnvironment) -> None:
                 await _until_open(client, ids)
                 each = (process.memory_info().rss - before) / count
                 print(f"memory       {each / 1024:.0f} KB per open child, at {count}   goal 120 KB")
-            gate.touch()
 
 
 async def _start(client: DelegationClient, request: object, count: int) -> list[str]:
