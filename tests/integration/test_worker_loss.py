@@ -12,7 +12,7 @@ from lastword.core.contract import DelegationResult
 from lastword.core.events import text_of
 from lastword.core.packing import RowReader
 from lastword.watching import Progress
-from tests.integration.conftest import House, scripted, until_exists
+from tests.integration.conftest import House, scripted
 from tests.integration.worker_process import WorkerProcess
 
 NUMBERS = 400
@@ -189,12 +189,12 @@ async def test_restart_prompts_again_and_the_new_message_is_the_output(house: Ho
     assert text_of(done.result.output) == "half whole"
 
 
-async def test_what_keeps_killing_its_worker_settles_after_three_losses(house: House, tmp_path: Path) -> None:
-    id = await house.client.start(scripted({"delta": "x "}, {"touch": str(tmp_path / "here")}, {"fault": "hang"}))
-    for _ in range(3):
+async def test_what_keeps_killing_its_worker_settles_after_three_losses(house: House) -> None:
+    id = await house.client.start(scripted({"delta": "x "}, {"fault": "hang"}))
+    for attempt in (1, 2, 3):
         worker = await house.worker_process().start()
-        await until_exists(tmp_path / "here")
-        (tmp_path / "here").unlink()
+        await _until_attempt(house, id, attempt)
+        await _until_beaten(house, id, 1)
         await worker.kill()
     other = await house.worker_process().start()
     try:
