@@ -80,17 +80,17 @@ class ChildProcess:
         path = shutil.which(command, path=env.get("PATH"))
         if path is None:
             raise CommandNotFound(f"The command {command!r} is not on the worker's PATH; install it or give its path.")
-        guard = await _the_guard()
+        guard = _guards.setdefault(asyncio.get_running_loop(), _Guard())
         mark = uuid.uuid4().hex
         # Known to the guard before it runs: a worker that is killed in between leaves no orphan.
-        guard.send(f"+{mark}")
+        await guard.add(mark)
         try:
             process = await asyncio.create_subprocess_exec(
                 path, *args, env={**env, MARK: mark}, cwd=cwd, start_new_session=True, limit=_LINE_LIMIT,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
         except BaseException:
-            guard.send(f"-{mark}")
+            guard.discard(mark)
             raise
         return cls(process, mark, guard)
 
@@ -113,10 +113,11 @@ class ChildProcess:
         Raises TeardownFailed if something survives.
         """
         try:
+            # Taken before each rung: a process that dies takes the link to its own children with it.
+            family = await self._family()
             self.stdin.close()
             await self._wait(STDIN_GRACE)
-            # Taken before the signals: a process that dies takes the link to its own children with it.
-            family = await self._family()
+            family |= await self._family()
             survivors = await _end(family, terminate=True, grace=TERM_GRACE)
             left = await _end({*survivors, *await self._family()}, terminate=False, grace=KILL_GRACE)
             if left:
@@ -129,7 +130,7 @@ class ChildProcess:
             transport = getattr(self._process, "_transport", None)
             if transport is not None:
                 transport.close()
-        self._guard.send(f"-{self._mark}")
+        self._guard.discard(self._mark)
 
     async def _wait(self, grace: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -164,17 +165,31 @@ async def _end(processes: Iterable[psutil.Process], *, terminate: bool, grace: f
 
 
 class _Guard:
-    """This worker's end of the pipe to its guard process."""
+    """This worker's guard process, started with the first child, and again if it is lost; and what it has to know."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self) -> None:
+        self._marks: set[str] = set()
+        self._process: asyncio.subprocess.Process | None = None
+        self._starting = asyncio.Lock()
 
-    @property
-    def alive(self) -> bool:
-        return self._process.returncode is None
+    async def add(self, mark: str) -> None:
+        """Returns when a guard runs and was told of the mark."""
+        self._marks.add(mark)
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                self._process = await _start_guard()
+                for known in self._marks:
+                    self._send(f"+{known}")
+            else:
+                self._send(f"+{mark}")
 
-    def send(self, line: str) -> None:
-        assert self._process.stdin is not None
+    def discard(self, mark: str) -> None:
+        self._marks.discard(mark)
+        self._send(f"-{mark}")
+
+    def _send(self, line: str) -> None:
+        if self._process is None or self._process.stdin is None:
+            return
         with contextlib.suppress(OSError, RuntimeError):
             self._process.stdin.write(f"{line}\n".encode())
 
@@ -182,15 +197,10 @@ class _Guard:
 _guards: dict[asyncio.AbstractEventLoop, _Guard] = {}
 
 
-async def _the_guard() -> _Guard:
-    """One guard for the process, started with the first child."""
-    loop = asyncio.get_running_loop()
-    guard = _guards.get(loop)
-    if guard is None or not guard.alive:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "lastword.backends.orphan_guard",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
-            env=child_environment() | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        )  # fmt: skip
-        guard = _guards[loop] = _Guard(process)
-    return guard
+async def _start_guard() -> asyncio.subprocess.Process:
+    # Its modules come from where the worker's came from (-P): not from whatever the working directory holds.
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "lastword.backends.orphan_guard",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
+        env=child_environment() | {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
+    )  # fmt: skip

@@ -18,9 +18,17 @@ class Say:
 
 
 @dataclass(frozen=True)
+class Refuse:
+    """Words of a refusal, where a provider has a field of its own for them."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Call:
     name: str
     fragments: tuple[str, ...]
+    id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class Drop:
     """Cut the connection."""
 
 
-Step: TypeAlias = Say | Call | Wait | Drop
+Step: TypeAlias = Say | Refuse | Call | Wait | Drop
 
 
 @dataclass
@@ -41,6 +49,8 @@ class Plan:
     name: str
     steps: list[Step] = field(default_factory=list)
     finish: Finish = "stop"
+    pace: float = 0.01
+    """Seconds between two events."""
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -59,9 +69,12 @@ def texts(value: Any) -> Iterator[str]:
 def choose(messages: list[dict[str, Any]], is_tool_result: Callable[[dict[str, Any]], bool]) -> Plan:
     """The plan for a request, whose messages are given newest last."""
     marks = [mark.groups() for m in messages if m.get("role") == "user" for t in texts(m) for mark in _MARK.finditer(t)]
+    name, argument = marks[-1] if marks else ("text", None)
+    if name == "twice" and sum(map(is_tool_result, messages)) < 2:
+        tool, _, arguments = (argument or "").partition(":")
+        return Plan(name, [Call(tool, (arguments,), id="call_0")], "tool")
     if messages and is_tool_result(messages[-1]):
         return Plan("after_tool", [Say("Tool result "), Say("seen, done.")])
-    name, argument = marks[-1] if marks else ("text", None)
     return plan_of(name, argument)
 
 
@@ -86,6 +99,10 @@ def plan_of(name: str, argument: str | None) -> Plan:
         "refusal": Plan(name, [Say("I can")], "refusal"),
         "drop": Plan(name, [Say("half of an "), Say("answer"), Drop()]),
         "hang": Plan(name, [Say("then nothing"), Wait(3600)]),
+        "refusal_words": Plan(name, [Refuse("I must "), Refuse("decline.")]),
+        "cut_answer": Plan(name, [Call("final_answer", ('{"n": 3, "why": "bec',))], "length"),
+        "hanging_answer": Plan(name, [Call("final_answer", ('{"n": 3, ', '"why": "bec')), Wait(3600)], "tool"),
+        "flood": Plan(name, [Say(f"{n} ") for n in range(500)], pace=0),
         "badargs": Plan(name, [Call("echo", ("not json",))], "tool"),
     }
     return fixed.get(name) or Plan(name, [Say(f"unknown scenario {name}")])

@@ -1,4 +1,4 @@
-"""The server: OpenAI chat completions, Anthropic messages and Gemini, streamed over real HTTP on loopback.
+"""The server: OpenAI chat and Responses, Anthropic messages and Gemini, streamed over real HTTP on loopback.
 
 `python -m tests.fake_model.server --port N` serves until it is ended; a test uses `FakeModel` as a context.
 """
@@ -15,9 +15,10 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.fake_model.scenarios import Call, Drop, Plan, Say, Wait, choose
+from tests.fake_model.responses import input_messages, is_tool_result, write_responses
+from tests.fake_model.scenarios import Call, Drop, Plan, Refuse, Say, Wait, choose
+from tests.fake_model.sse import EventStream, Gone
 
-DELAY = 0.01
 SECRET_PROSE = "provider prose with a secret sk-canary-prose"
 
 _ERRORS = {
@@ -29,16 +30,14 @@ _ERRORS = {
 }
 
 
-class _Gone(Exception):
-    """The client left, or was dropped."""
-
-
 class FakeModel:
     """The server as an async context; `requests` holds every request body with the scenario it got."""
 
     def __init__(self, port: int = 0) -> None:
         self._port = port
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.answered = 0
+        """So many replies were written to their end."""
         self.failures_left = 0
         """So many of the next requests are answered with a 500, whatever they ask for."""
 
@@ -69,6 +68,9 @@ class FakeModel:
         if path.endswith("/chat/completions"):
             plan = choose(body["messages"], lambda m: m.get("role") == "tool")
             write = _openai
+        elif path.endswith("/responses"):
+            plan = choose(input_messages(body), is_tool_result)
+            write = write_responses
         elif path.endswith("/messages"):
             plan = choose(body["messages"], _is_anthropic_result)
             write = _anthropic
@@ -89,33 +91,15 @@ class FakeModel:
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         await response.prepare(request)
         try:
-            await write(_Stream(request, response), plan, body)
+            await write(EventStream(request, response, plan.pace), plan, body)
             await response.write_eof()
-        except (_Gone, ConnectionError):
+            self.answered += 1
+        except (Gone, ConnectionError):
             pass
         return response
 
 
-class _Stream:
-    """Server-sent events to one client."""
-
-    def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
-        self._request = request
-        self._response = response
-
-    async def send(self, data: Any, event: str | None = None) -> None:
-        text = data if isinstance(data, str) else json.dumps(data)
-        head = f"event: {event}\n" if event else ""
-        await self._response.write(f"{head}data: {text}\n\n".encode())
-        await asyncio.sleep(DELAY)
-
-    def drop(self) -> None:
-        assert self._request.transport is not None
-        self._request.transport.abort()
-        raise _Gone
-
-
-async def _openai(stream: _Stream, plan: Plan, body: dict[str, Any]) -> None:
+async def _openai(stream: EventStream, plan: Plan, body: dict[str, Any]) -> None:
     base = {
         "id": f"chatcmpl-{uuid.uuid4().hex[:8]}",
         "object": "chat.completion.chunk",
@@ -136,9 +120,12 @@ async def _openai(stream: _Stream, plan: Plan, body: dict[str, Any]) -> None:
                 await asyncio.sleep(seconds)
             case Drop():
                 stream.drop()
-            case Call(name, fragments):
+            case Refuse(text):
+                await chunk({"refusal": text})
+            case Call(name, fragments, id):
                 function = {"name": name, "arguments": ""}
-                call = {"index": calls, "id": f"call_{uuid.uuid4().hex[:6]}", "type": "function", "function": function}
+                call_id = id or f"call_{uuid.uuid4().hex[:6]}"
+                call = {"index": calls, "id": call_id, "type": "function", "function": function}
                 await chunk({"tool_calls": [call]})
                 for fragment in fragments:
                     await chunk({"tool_calls": [{"index": calls, "function": {"arguments": fragment}}]})
@@ -150,7 +137,7 @@ async def _openai(stream: _Stream, plan: Plan, body: dict[str, Any]) -> None:
     await stream.send("[DONE]")
 
 
-async def _anthropic(stream: _Stream, plan: Plan, body: dict[str, Any]) -> None:
+async def _anthropic(stream: EventStream, plan: Plan, body: dict[str, Any]) -> None:
     async def send(kind: str, **data: Any) -> None:
         await stream.send({"type": kind, **data}, kind)
 
@@ -194,7 +181,7 @@ async def _anthropic(stream: _Stream, plan: Plan, body: dict[str, Any]) -> None:
     await send("message_stop")
 
 
-async def _gemini(stream: _Stream, plan: Plan, body: dict[str, Any]) -> None:
+async def _gemini(stream: EventStream, plan: Plan, body: dict[str, Any]) -> None:
     async def send(parts: list[dict[str, Any]], finish: str | None = None) -> None:
         candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
         if finish:

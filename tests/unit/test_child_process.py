@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -29,6 +30,49 @@ async def main():
     child = await ChildProcess.spawn(sys.executable, ["-c", sys.argv[1]], env=child_environment())
     grandchild = (await child.stdout.readline()).decode().strip()
     print(child.pid, grandchild, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+# A polite child with a grandchild that no mark leads to: its environment is empty, and its session its own.
+UNMARKED = """
+import subprocess, sys
+code = "import time; time.sleep(600)"
+grandchild = subprocess.Popen(["/usr/bin/env", "-i", sys.executable, "-c", code], start_new_session=True)
+print(grandchild.pid, flush=True)
+sys.stdin.read()
+"""
+
+# A worker that opens two of them at once and tells what it started.
+TWO_CHILDREN = """
+import asyncio, psutil, sys
+from lastword.backends.child_process import ChildProcess, child_environment
+async def main():
+    env = child_environment()
+    children = await asyncio.gather(*(ChildProcess.spawn("cat", env=env) for _ in range(5)))
+    guards = [p for p in psutil.Process().children() if "lastword.backends.orphan_guard" in p.cmdline()]
+    print(len(guards), flush=True)
+    for child in children:
+        await child.close()
+asyncio.run(main())
+"""
+
+# A worker whose guard is killed before it opens its second child; it tells the pids of both children.
+GUARD_LOST = """
+import asyncio, psutil, sys
+from lastword.backends.child_process import ChildProcess, child_environment
+async def main():
+    first = await ChildProcess.spawn(sys.executable, ["-c", sys.argv[1]], env=child_environment())
+    await first.stdout.readline()
+    (guard,) = [p for p in psutil.Process().children() if "lastword.backends.orphan_guard" in p.cmdline()]
+    guard.kill()
+    while guard.is_running() and guard.status() != psutil.STATUS_ZOMBIE:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
+    second = await ChildProcess.spawn(sys.executable, ["-c", sys.argv[1]], env=child_environment())
+    await second.stdout.readline()
+    print(first.pid, second.pid, flush=True)
     await asyncio.sleep(600)
 asyncio.run(main())
 """
@@ -61,6 +105,29 @@ async def test_a_stubborn_tree_is_gone_when_close_returns() -> None:
     assert child.exit_code == -signal.SIGKILL
 
 
+async def test_what_a_child_started_without_a_mark_is_gone_when_close_returns() -> None:
+    child = await ChildProcess.spawn(sys.executable, ["-c", UNMARKED], env=child_environment())
+    grandchild = psutil.Process(int(await child.stdout.readline()))
+    await child.close()
+    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+async def test_children_that_start_together_share_one_guard() -> None:
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", TWO_CHILDREN, stdout=asyncio.subprocess.PIPE)
+    told, _ = await asyncio.wait_for(worker.communicate(), 30)
+    assert told.strip() == b"1"
+
+
+async def test_a_new_guard_takes_over_the_children_of_a_lost_one() -> None:
+    await _killed_worker_leaves_nothing(GUARD_LOST)
+
+
+async def test_a_module_in_the_working_directory_does_not_blind_the_guard(tmp_path: Path) -> None:
+    (tmp_path / "psutil.py").write_text("raise SystemExit('shadowed')")
+    # As a console script starts: without the working directory on the path.
+    await _killed_worker_leaves_nothing(WORKER, "-P", cwd=tmp_path)
+
+
 async def test_stderr_is_drained_into_a_bounded_tail() -> None:
     code = "import sys; [print('line', n, file=sys.stderr) for n in range(5000)]; print('done', flush=True)"
     child = await ChildProcess.spawn(sys.executable, ["-c", code], env=child_environment())
@@ -74,14 +141,23 @@ async def test_a_command_that_is_not_there_is_named() -> None:
         await ChildProcess.spawn("no-such-command", env=child_environment())
 
 
-async def test_kill_9_of_the_worker_leaves_no_orphan(tmp_path: Path) -> None:
+async def test_kill_9_of_the_worker_leaves_no_orphan() -> None:
+    await _killed_worker_leaves_nothing(WORKER)
+
+
+async def _killed_worker_leaves_nothing(code: str, *flags: str, cwd: Path | None = None) -> None:
+    """Run a worker that tells the pids of two processes of its children, kill it, and see them gone."""
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", WORKER, STUBBORN, stdout=asyncio.subprocess.PIPE
-    )
+        sys.executable, *flags, "-c", code, STUBBORN, stdout=asyncio.subprocess.PIPE, cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
     assert worker.stdout is not None
     family = [psutil.Process(int(pid)) for pid in (await worker.stdout.readline()).split()]
     worker.kill()
     await worker.wait()
     gone, left = await asyncio.to_thread(psutil.wait_procs, family, 20)
-    assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
+    alive = [p for p in left if p.status() != psutil.STATUS_ZOMBIE]
+    for process in alive:
+        process.kill()
+    assert alive == []
     assert len(gone) + len(left) == 2

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -15,67 +13,22 @@ import pytest
 from lastword.activities.child_attempt import RejectingHost
 from lastword.backends.child_process import MARK
 from lastword.backends.in_process import InProcessBackend
-from lastword.core.contract import ChildTask, LogRef, TurnSpec
+from lastword.core.contract import ChildTask
 from lastword.core.diagnostic import Diagnostic
 from lastword.core.errors import RequestRejected
 from lastword.core.events import SessionEvent, text_of
 from lastword.core.output import final_assistant_output
 from lastword.core.ports import Resume
 from tests.fake_model import FakeModel
+from tests.fake_model.children import KEY, MODELS, counter, ending, kinds, lose_at, output, point_at, run, spec_of
 from tests.fake_model.server import SECRET_PROSE
-
-KEY = "sk-canary-key"
-MODELS = {"openai": "openai-chat:fake", "anthropic": "anthropic:fake", "google": "google:fake"}
-COUNTER = str(Path(__file__).parents[1] / "fixtures" / "mcp_counter.py")
 
 
 @pytest.fixture
 async def model(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeModel]:
     async with FakeModel() as fake:
-        for name, value in {
-            "OPENAI_API_KEY": KEY,
-            "OPENAI_BASE_URL": f"{fake.url}/v1",
-            "ANTHROPIC_API_KEY": KEY,
-            "ANTHROPIC_BASE_URL": fake.url,
-            "GOOGLE_API_KEY": KEY,
-            "GOOGLE_BASE_URL": fake.url,
-            "GOOGLE_GEMINI_BASE_URL": fake.url,
-        }.items():
-            monkeypatch.setenv(name, value)
+        point_at(fake, monkeypatch)
         yield fake
-
-
-def spec_of(prompt: str, provider: str = "openai", **task: Any) -> TurnSpec:
-    return TurnSpec(
-        id="d",
-        turn_run_id="r",
-        log=LogRef(session_id="d", run_id="r"),
-        task=ChildTask.model_validate({"prompt": prompt, "model": MODELS[provider], **task}),
-    )
-
-
-def counter(path: Path) -> dict[str, Any]:
-    return {"name": "counter", "command": sys.executable, "args": [COUNTER], "env": {"COUNT_FILE": str(path)}}
-
-
-async def run(spec: TurnSpec, resume: Resume | None = None, *, retries: int = 0) -> list[SessionEvent]:
-    async with InProcessBackend(retries=retries).open(spec, resume, RejectingHost()) as turn:
-        return [event async for event in turn.events()]
-
-
-def ending(events: list[SessionEvent]) -> tuple[str, str | None]:
-    end = events[-1]
-    assert end.type == "turn/end"
-    diagnostic = end.data.get("diagnostic") or {}
-    return end.data["reason"]["kind"], diagnostic.get("category")
-
-
-def output(events: list[SessionEvent]) -> str:
-    return text_of(final_assistant_output(events) or [])
-
-
-def kinds(events: list[SessionEvent]) -> list[str]:
-    return [event.type for event in events if event.type not in ("assistant/chunk", "backend/state")]
 
 
 @pytest.mark.parametrize("provider", MODELS)
@@ -262,14 +215,7 @@ async def test_a_cancel_during_a_tool_ends_the_turn_and_the_tools_whole_tree(mod
 async def test_a_resumed_turn_buys_no_step_twice_and_runs_no_tool_twice(model: FakeModel, tmp_path: Path) -> None:
     path = tmp_path / "n"
     spec = spec_of("[[scn:tool:count:{}]]", mcp_servers=[counter(path)])
-    logged: list[SessionEvent] = []
-    async with InProcessBackend().open(spec, None, RejectingHost()) as turn:
-        stream = turn.events()
-        async for event in stream:
-            logged.append(event)
-            if event.type == "tool/result":
-                break  # the worker is lost before the result reaches the model
-        await stream.aclose()  # type: ignore[attr-defined]
+    logged = await lose_at(spec, "tool/result")
     events = await run(spec, Resume(session=None, events=logged, next_step=2))
     assert model.scenarios == ["tool", "after_tool"]
     assert len(path.read_text().splitlines()) == 1
@@ -280,14 +226,7 @@ async def test_a_resumed_turn_buys_no_step_twice_and_runs_no_tool_twice(model: F
 async def test_a_tool_of_unknown_outcome_is_told_so_and_not_run_again(model: FakeModel, tmp_path: Path) -> None:
     path = tmp_path / "n"
     spec = spec_of("[[scn:tool:count:{}]]", mcp_servers=[counter(path)])
-    logged: list[SessionEvent] = []
-    async with InProcessBackend().open(spec, None, RejectingHost()) as turn:
-        stream = turn.events()
-        async for event in stream:
-            logged.append(event)
-            if event.type == "tool/call":
-                break
-        await stream.aclose()  # type: ignore[attr-defined]
+    logged = await lose_at(spec, "tool/call")
     events = await run(spec, Resume(session=None, events=logged, next_step=2))
     result = next(e for e in events if e.type == "tool/result")
     assert "Outcome unknown" in text_of(result.data["content"])
@@ -298,14 +237,7 @@ async def test_a_tool_of_unknown_outcome_is_told_so_and_not_run_again(model: Fak
 
 
 async def test_a_turn_lost_in_its_first_step_starts_from_the_prompt(model: FakeModel) -> None:
-    logged: list[SessionEvent] = []
-    async with InProcessBackend().open(spec_of("Hi"), None, RejectingHost()) as turn:
-        stream = turn.events()
-        async for event in stream:
-            logged.append(event)
-            if event.type == "assistant/chunk":
-                break
-        await stream.aclose()  # type: ignore[attr-defined]
+    logged = await lose_at(spec_of("Hi"), "assistant/chunk")
     rest = await run(spec_of("Hi"), Resume(session=None, events=logged, next_step=2))
     assert output([*logged, *rest]) == "Hello from the fake model."
 

@@ -27,7 +27,7 @@ class History:
         history = cls()
         for event in logged:
             if event.type == BACKEND_STATE:
-                history.messages += ModelMessagesTypeAdapter.validate_python(event.data["state"]["messages"])
+                history._take(ModelMessagesTypeAdapter.validate_python(event.data["state"]["messages"]))
             elif event.type == TOOL_CALL:
                 history.begun.add(str(event.data.get("id")))
             elif event.type == TOOL_RESULT:
@@ -42,5 +42,11 @@ class History:
 
     def add(self, message: ModelMessage, *, turn: int) -> SessionEvent:
         """Take the message in; the event makes it part of the log."""
-        self.messages.append(message)
+        self._take([message])
         return backend_state({"messages": ModelMessagesTypeAdapter.dump_python([message], mode="json")}, turn=turn)
+
+    def _take(self, messages: Sequence[ModelMessage]) -> None:
+        self.messages += messages
+        # They belong to one response; some providers give the same ids again in the next.
+        self.begun.clear()
+        self.results.clear()

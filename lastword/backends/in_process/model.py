@@ -106,6 +106,10 @@ def blocks_of(response: ModelResponse) -> list[Block]:
             blocks.append(
                 {"type": "tool-call", "id": part.tool_call_id, "name": part.tool_name, "arguments": part.args}
             )
+    refusal = (response.provider_details or {}).get("refusal")
+    if isinstance(refusal, str) and refusal:
+        # OpenAI has a field of its own for what the model says instead of an answer.
+        blocks.append(text_block(refusal))
     return blocks
 
 

@@ -58,7 +58,7 @@ class ToolBox:
                 try:
                     async with asyncio.timeout(START_GRACE):
                         client = await stack.enter_async_context(Client(_transport(server, task.cwd)))
-                        listed = (await client.list_tools()).tools
+                        listed = await _all_tools(client)
                 except CommandNotFound as error:
                     raise RequestRejected(f"The MCP server {server.name!r} cannot be started. {error}") from None
                 except Exception as error:
@@ -94,6 +94,15 @@ class ToolBox:
         self.definitions.append(
             ToolDefinition(name=name, description=tool.description, parameters_json_schema=tool.input_schema)
         )
+
+
+async def _all_tools(client: Client) -> list[mcp_types.Tool]:
+    page = await client.list_tools()
+    tools = list(page.tools)
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools += page.tools
+    return tools
 
 
 def _error(text: str) -> ToolOutcome:

@@ -22,13 +22,14 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
+    ToolCallPartDelta,
     ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from lastword.backends.in_process.answer import ANSWER_TOOL, AnswerSchema
+from lastword.backends.in_process.answer import ANSWER_TOOL, AnswerSchema, answer_text
 from lastword.backends.in_process.history import History
 from lastword.backends.in_process.model import BACKEND, blocks_of, diagnose, may_pass, usage_of
 from lastword.backends.in_process.tools import ToolBox, ToolOutcome
@@ -71,6 +72,7 @@ class InProcessTurn:
         self._cancelled = asyncio.Event()
         self._work: asyncio.Task[Any] | None = None
         self._streamed: list[str] = []
+        self._answer_parts: set[int] = set()
         self._response: ModelResponse | None = None
         self._end: SessionEvent | None = None
 
@@ -98,7 +100,7 @@ class InProcessTurn:
                 response = self._response
             else:
                 # Taken up from the log: it was committed there, but not yet acted upon.
-                self._end_of(response)
+                self._judge(response)
             if self._end is None and response is not None:
                 async with aclosing(self._answer_calls(response)) as done:
                     async for event in done:
@@ -112,10 +114,17 @@ class InProcessTurn:
     async def _ask(self) -> AsyncGenerator[SessionEvent, None]:
         """Make one request, with its tries. Leaves a response to go on with, or the end."""
         self._response = None
+        if self._cancelled.is_set():
+            self._finish(contract.ABORTED)
+            return
         self._step += 1
         yield events.step_start(turn=self._turn, step=self._step)
         for tries in range(self._retries + 1):
+            if self._cancelled.is_set():
+                self._finish(contract.ABORTED)
+                return
             self._streamed = []
+            self._answer_parts = set()
             async with aclosing(self._stream()) as pieces:
                 async for event in pieces:
                     yield event
@@ -142,32 +151,33 @@ class InProcessTurn:
 
     async def _stream(self) -> AsyncGenerator[SessionEvent, None]:
         """Run the request in a task of its own, so that a cancel ends it wherever it is; hand its deltas on."""
-        queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue(_QUEUE)
-        self._work = asyncio.create_task(self._request(queue))
+        # The queue itself has no bound: its end has to fit in even when nobody reads any more.
+        queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
+        room = asyncio.Semaphore(_QUEUE)
+        self._work = asyncio.create_task(self._request(queue, room))
+        self._work.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (event := await queue.get()) is not None:
+                room.release()
                 yield event
         finally:
             if not self._work.done():
                 self._work.cancel()
             await asyncio.wait([self._work])
 
-    async def _request(self, queue: asyncio.Queue[SessionEvent | None]) -> ModelResponse:
-        try:
-            async with model_request_stream(
-                self._model,
-                self._history.messages,
-                model_settings=ModelSettings(max_tokens=self._task.max_tokens) if self._task.max_tokens else None,
-                model_request_parameters=self._parameters(),
-            ) as stream:
-                async for part in stream:
-                    if (event := self._delta_of(part)) is not None:
-                        await queue.put(event)
-            response: ModelResponse = stream.get()
-            # Done here, so that nothing is left to do when the consumer hears of the end.
-            return response
-        finally:
-            await queue.put(None)
+    async def _request(self, queue: asyncio.Queue[SessionEvent | None], room: asyncio.Semaphore) -> ModelResponse:
+        async with model_request_stream(
+            self._model,
+            self._history.messages,
+            model_settings=ModelSettings(max_tokens=self._task.max_tokens) if self._task.max_tokens else None,
+            model_request_parameters=self._parameters(),
+        ) as stream:
+            async for part in stream:
+                if (event := self._delta_of(part)) is not None:
+                    await room.acquire()
+                    queue.put_nowait(event)
+        response: ModelResponse = stream.get()
+        return response
 
     def _parameters(self) -> ModelRequestParameters:
         if self._answer is None:
@@ -190,6 +200,12 @@ class InProcessTurn:
                 text, kind = content, "reasoning"
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=content)):
                 text, kind = content or "", "reasoning"
+            # The answer to a schema comes as a call, and is the child's own words all the same.
+            case PartStartEvent(index=index, part=ToolCallPart(tool_name=name, args=arguments)) if name == ANSWER_TOOL:
+                self._answer_parts.add(index)
+                text = answer_text(arguments)
+            case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=arguments)):
+                text = answer_text(arguments) if index in self._answer_parts else ""
         if not text:
             return None
         index = part.index  # type: ignore[attr-defined]  # every part event has one
@@ -200,28 +216,29 @@ class InProcessTurn:
 
     def _commit(self, response: ModelResponse) -> list[SessionEvent]:
         """The reply as a message, judged before any tool runs."""
-        if (cut := _CUTS.get(response.finish_reason)) is not None:
-            reason, category = cut
-            if response.finish_reason == "length" and _calls_of(response):
-                category = "truncated-tool-call"
-            # A call that came with a cut may be half a call: it is not run, and not kept.
-            response = replace(response, parts=[p for p in response.parts if not isinstance(p, ToolCallPart)])
-            self._finish(reason, Diagnostic(backend=BACKEND, stage="model", category=category))
-        else:
-            self._end_of(response)
-        self._response = response
+        self._judge(response)
         content = blocks_of(response)
         if self._answer is not None:
             content = self._answer.shown(content)
+        if response.finish_reason in _CUTS:
+            # A call that came with a cut may be half a call: it is not run, and not kept.
+            content = [block for block in content if block["type"] != "tool-call"]
+            response = replace(response, parts=[p for p in response.parts if not isinstance(p, ToolCallPart)])
+        self._response = response
         message = events.assistant_message(
             content, turn=self._turn, step=self._step, usage=usage_of(response.usage), id=response.provider_response_id
         )
         return [message, self._history.add(response, turn=self._turn)]
 
-    def _end_of(self, response: ModelResponse) -> SessionEvent | None:
-        """The end, if this whole reply is one."""
+    def _judge(self, response: ModelResponse) -> None:
+        """Set the end, if this reply is one. The same for a reply that just came and for one taken up from the log."""
         calls = _calls_of(response)
-        if self._answer is not None:
+        if (cut := _CUTS.get(response.finish_reason)) is not None:
+            reason, category = cut
+            if response.finish_reason == "length" and any(call.tool_name != ANSWER_TOOL for call in calls):
+                category = "truncated-tool-call"
+            self._finish(reason, Diagnostic(backend=BACKEND, stage="model", category=category))
+        elif self._answer is not None:
             verdict = self._answer.judge(response, calls)
             if verdict == "met":
                 self._finish(contract.COMPLETED, structured=self._answer.value)
@@ -232,7 +249,6 @@ class InProcessTurn:
                 self._finish(contract.COMPLETED)
             else:
                 self._finish(contract.ERROR, Diagnostic(backend=BACKEND, stage="model", category="empty-reply"))
-        return self._end
 
     def _interrupted(self) -> list[SessionEvent]:
         """What a cancelled step had said, as its message."""
