@@ -24,6 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from lastword.core import contract, names
 from lastword.core.contract import DelegationRequest, DelegationResult, LogRef
 from lastword.core.errors import (
+    ConfigurationError,
     DelegationNotFound,
     LastwordError,
     LogUnavailable,
@@ -41,6 +42,11 @@ from lastword.salvage import salvage
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
 _RESULTS_AT_ONCE: Final = 16
+# What the result of a workflow that cannot give one is settled with.
+_CUT_OFF: Final = {
+    WorkflowExecutionStatus.TERMINATED: contract.ABORTED,
+    WorkflowExecutionStatus.TIMED_OUT: contract.TIMEOUT,
+}
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,8 @@ class DelegationClient:
                 cause = error.cause
                 if isinstance(cause, ApplicationError):
                     raise _refusal(cause) from None
-                timed_out = (await handle.describe()).status == WorkflowExecutionStatus.TIMED_OUT
-                reason = contract.TIMEOUT if timed_out else contract.ABORTED
+                status = (await handle.describe()).status
+                reason = contract.ABORTED if status is None else _CUT_OFF.get(status, contract.ABORTED)
                 return await salvage(self.client, handle, self.store, stop_reason=reason)
 
     async def cancel(self, id: str, *, force: bool = False) -> DelegationResult:
@@ -229,7 +235,7 @@ class DelegationClient:
         elif row.status == WorkflowExecutionStatus.FAILED:
             stop_reason = "rejected"
         elif row.status is not None and row.status != WorkflowExecutionStatus.RUNNING:
-            stop_reason = row.status.name.lower()
+            stop_reason = _CUT_OFF.get(row.status, row.status.name.lower())
         return DelegationInfo(
             id=row.id,
             started=row.start_time,
@@ -269,6 +275,8 @@ def _server_errors(id: str) -> Iterator[None]:
     try:
         yield
     except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND and error.message.startswith("Namespace"):
+            raise ConfigurationError(f"The Temporal server says: {error.message} Set TEMPORAL_NAMESPACE.") from None
         if error.status == RPCStatusCode.NOT_FOUND:
             raise DelegationNotFound(
                 f"No delegation {id!r} is known to this server; `lastword list` shows what is."

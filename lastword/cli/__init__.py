@@ -6,14 +6,16 @@ Text and JSON go to stdout, status and progress to stderr. Exit codes: 0 complet
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import typer
 
-from lastword.cli import delegating, doctoring, embedded_commands, inspecting
-from lastword.cli.errors import INTERRUPTED, USAGE, exit_code_of
-from lastword.core.errors import LastwordError
+from lastword.cli import delegating, doctoring, embedded_commands, inspecting, reading_log
+from lastword.cli.errors import INTERRUPTED, NOT_COMPLETED, USAGE, tell
+from lastword.core.errors import LastwordError, RequestInvalid
 from lastword.process_exit import leave
 
 app = typer.Typer(
@@ -22,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Durable delegation for AI agents: whatever cuts a child off, you get its last word.",
 )
-for module in (delegating, inspecting, doctoring, embedded_commands):
+for module in (delegating, inspecting, reading_log, doctoring, embedded_commands):
     module.register(app)
 
 
@@ -35,23 +37,48 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
         raise typer.Exit
 
 
-def run(arguments: list[str] | None = None) -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give back its exit code; nothing it does ends in a traceback for a foreseen error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(args=arguments, prog_name="lastword", standalone_mode=False)
+        _check_encoding(words)
+        code = app(args=words, prog_name="lastword", standalone_mode=False)
     except LastwordError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return exit_code_of(error)
+        return tell(error)
     except typer.TyperException as error:
-        # Every error of the command line has it; the type that is exported does not say so.
-        cast(Any, error).show()
-        return USAGE
+        return _tell_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        return 1
+        return NOT_COMPLETED
     return code if isinstance(code, int) else 0
 
 
 def main() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A child may say what this terminal cannot show.
+        sys.stdout.reconfigure(errors="replace")
     leave(run())
+
+
+def _check_encoding(words: Sequence[str]) -> None:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise RequestInvalid(
+                f"The argument {word[:40]!a} is not UTF-8; convert it, or check LANG and LC_ALL."
+            ) from None
+
+
+def _tell_usage(error: typer.TyperException) -> int:
+    # Every error of the command line has these; the type that is exported does not say so.
+    usage = cast(Any, error)
+    context = getattr(usage, "ctx", None)
+    path = context.command_path if context is not None else "lastword"
+    if type(usage).__name__ == "NoArgsIsHelpError":
+        usage.show()
+    else:
+        message = str(usage.format_message()).rstrip(".")
+        print(f"error: {message}. See `{path} --help`.", file=sys.stderr)
+    return USAGE

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastword.cli.asking import backend_options, json_file, mcp_servers, prompt_of, request_of
 from lastword.cli.connection import AsJson, DataDir, connect
-from lastword.cli.errors import exit_code_of
+from lastword.cli.errors import COMPLETED, told_as_json
 from lastword.cli.rendering import note, print_json
-from lastword.core.errors import LastwordError, RequestInvalid
+from lastword.core.errors import ServerUnreachable
+
+if TYPE_CHECKING:
+    from lastword.core.contract import DelegationRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -39,92 +41,68 @@ def delegate(
         str, typer.Option("--on-worker-loss", help="resume, restart or settle.", metavar="POLICY")
     ] = "resume",
     schema: Annotated[Path | None, typer.Option("--schema", help="File with a JSON schema for the answer.")] = None,
-    mcp: Annotated[Path | None, typer.Option("--mcp", help="File with a list of MCP servers (JSON).")] = None,
+    mcp: Annotated[str | None, typer.Option("--mcp", help="MCP servers: a JSON list, or a file with one.")] = None,
     allow_tool: Annotated[list[str] | None, typer.Option("--allow-tool", help="Only these tools.")] = None,
     deny_tool: Annotated[list[str] | None, typer.Option("--deny-tool", help="Not these tools.")] = None,
     option: Annotated[list[str] | None, typer.Option("--option", help="KEY=JSON for the backend.")] = None,
+    script: Annotated[Path | None, typer.Option("--script", help="File with a scripted child's steps.")] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> int:
     """Hand a task to a child, show its words as they come, and end with its last word."""
-    task: dict[str, Any] = {
-        "prompt": sys.stdin.read() if prompt == "-" else prompt,
-        "backend": backend,
-        "model": model,
-        "persona": persona,
-        "label": label,
-        "cwd": str(Path(cwd).absolute()) if cwd else None,
-        "max_tokens": max_tokens,
-        "on_worker_loss": on_worker_loss,
-        "limits": {
-            "wall_clock": timeout,
-            "idle": idle_timeout,
-            "tokens": token_budget,
-            "steps": max_steps,
-            "tool_calls": max_tool_calls,
-        },
-    }
-    if schema is not None:
-        task["output_schema"] = _json_file(schema, "--schema")
-    if mcp is not None:
-        task["mcp_servers"] = _json_file(mcp, "--mcp")
-    if allow_tool or deny_tool:
-        task["tool_filter"] = {"allow": allow_tool or None, "deny": deny_tool or []}
-    if option:
-        task["options"] = dict(_option(text) for text in option)
-    return asyncio.run(_delegate(task, id, background, as_json, data_dir))
-
-
-async def _delegate(
-    task: dict[str, Any], id: str | None, background: bool, as_json: bool, data_dir: Path | None
-) -> int:
-    from lastword.cli.following import Follower
     from lastword.client import new_id
 
-    chosen = id or new_id()
+    chosen = new_id() if id is None else id
+    with told_as_json(as_json, chosen):
+        fields: dict[str, Any] = {
+            "prompt": prompt_of(prompt),
+            "backend": backend,
+            "model": model,
+            "persona": persona,
+            "label": label,
+            "cwd": str(Path(cwd).absolute()) if cwd else None,
+            "max_tokens": max_tokens,
+            "on_worker_loss": on_worker_loss,
+            "limits": {
+                "wall_clock": timeout,
+                "idle": idle_timeout,
+                "tokens": token_budget,
+                "steps": max_steps,
+                "tool_calls": max_tool_calls,
+            },
+        }
+        if schema is not None:
+            fields["output_schema"] = json_file(schema, "--schema")
+        if mcp is not None:
+            fields["mcp_servers"] = mcp_servers(mcp)
+        if allow_tool or deny_tool:
+            fields["tool_filter"] = {"allow": allow_tool or None, "deny": deny_tool or []}
+        if option or script is not None:
+            fields["options"] = backend_options(option or [], script)
+        return asyncio.run(_delegate(request_of(fields), chosen, background, as_json, data_dir))
+
+
+async def _delegate(request: DelegationRequest, id: str, background: bool, as_json: bool, data_dir: Path | None) -> int:
+    from lastword.cli.following import Follower
+    from lastword.core.names import check_id
+
+    check_id(id)
+    client = await connect(data_dir)
+    if not background:
+
+        async def start() -> None:
+            # Whoever reads the id may press Ctrl-C at once: by now that reaches the child.
+            note(f"id: {id}")
+            await client.start(request, id=id)
+
+        return await Follower(client, id, owns=True, as_json=as_json).run(start)
     try:
-        request = _request(task)
-        client, _ = await connect(data_dir)
-        await client.start(request, id=chosen)
-        if background:
-            print_json({"id": chosen}) if as_json else print(chosen)
-            return 0
-        note(f"id: {chosen}")
-        return await Follower(client, chosen, owns=True, as_json=as_json).run()
-    except LastwordError as error:
-        if as_json:
-            print_json({"id": chosen, "is_error": True, "error": str(error)})
-        print(f"error: {error}", file=sys.stderr)
-        return exit_code_of(error)
-
-
-def _request(task: dict[str, Any]) -> Any:
-    from pydantic import ValidationError
-
-    from lastword.core.contract import DelegationRequest
-
-    try:
-        return DelegationRequest.model_validate(task)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[dict[str,any]]"))
-        raise RequestInvalid(f"{where or 'request'}: {first['msg'].removeprefix('Value error, ')}.") from None
-
-
-def _json_file(path: Path, flag: str) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except OSError as error:
-        raise RequestInvalid(f"{flag} {path}: {error.strerror}; give a file that can be read.") from None
-    except ValueError as error:
-        raise RequestInvalid(f"{flag} {path} is not JSON ({error}); correct it.") from None
-
-
-def _option(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise RequestInvalid(f"--option {text!r} has no '='; write KEY=JSON.")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
+        await client.start(request, id=id)
+    except ServerUnreachable as error:
+        # Its answer may be lost, not the start.
+        raise ServerUnreachable(f"{error}\nWhether {id} was started shows: lastword watch {id}") from None
+    if as_json:
+        print_json({"id": id})
+    else:
+        print(id, flush=True)
+    return COMPLETED

@@ -1,26 +1,28 @@
-"""`watch`, `cancel`, `result`, `list`, `log`: looking at delegations from any terminal."""
+"""`watch`, `cancel`, `result`, `list`: looking at delegations from any terminal."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lastword.cli.connection import AsJson, DataDir, connect
-from lastword.cli.errors import COMPLETED, NOT_COMPLETED
-from lastword.cli.rendering import note, note_ending, print_json, result_json, status
-from lastword.core import events
+from lastword.cli.errors import COMPLETED, NOT_COMPLETED, told_as_json
+from lastword.cli.rendering import note, note_ending, print_json, print_text, result_json
 
 if TYPE_CHECKING:
     from lastword.client import DelegationClient, DelegationInfo
-    from lastword.core.events import SessionEvent
-    from lastword.core.ports import Gap
+    from lastword.core.contract import DelegationResult
+    from lastword.core.events import Block
 
 Id = Annotated[str, typer.Argument(help="The delegation's id.", metavar="ID")]
+
+_ANSWER_GRACE = 5.0
+"""Seconds after which it is said that nobody answers a cancel."""
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +30,6 @@ def register(app: typer.Typer) -> None:
     app.command("cancel")(cancel)
     app.command("result")(result)
     app.command("list")(list_)
-    app.command("log")(log)
 
 
 def watch(id: Id, as_json: AsJson = False, data_dir: DataDir = None) -> int:
@@ -37,11 +38,12 @@ def watch(id: Id, as_json: AsJson = False, data_dir: DataDir = None) -> int:
     async def go() -> int:
         from lastword.cli.following import Follower
 
-        client, _ = await connect(data_dir)
+        client = await connect(data_dir)
         await client.describe(id)
         return await Follower(client, id, owns=False, as_json=as_json).run()
 
-    return asyncio.run(go())
+    with told_as_json(as_json, id):
+        return asyncio.run(go())
 
 
 def cancel(
@@ -53,16 +55,27 @@ def cancel(
     """Cancel a child and print its partial text. A delegation that has settled gives its result."""
 
     async def go() -> int:
-        client, _ = await connect(data_dir)
-        done = await client.cancel(id, force=force)
+        client = await connect(data_dir)
+        done = await _cancelled(client, id, force)
         if as_json:
             print_json(result_json(done))
         else:
-            _print_text(events.text_of(done.result.output))
-            note(f"{id}: {done.result.stop_reason}")
+            _print_output(done)
+        note(f"{id}: {done.result.stop_reason}")
         return COMPLETED
 
-    return asyncio.run(go())
+    with told_as_json(as_json, id):
+        return asyncio.run(go())
+
+
+async def _cancelled(client: DelegationClient, id: str, force: bool) -> DelegationResult:
+    cancelling = asyncio.create_task(client.cancel(id, force=force))
+    if not (await asyncio.wait({cancelling}, timeout=_ANSWER_GRACE))[0]:
+        note(
+            f"the child has not ended after {_ANSWER_GRACE:g} s; waiting. If no worker runs, settle it from here:"
+            f" lastword cancel {id} --force"
+        )
+    return await cancelling
 
 
 def result(
@@ -75,24 +88,53 @@ def result(
     """Print the output of a delegation."""
 
     async def go() -> int:
-        client, _ = await connect(data_dir)
+        client = await connect(data_dir)
         progress = await client.describe(id)
+        if progress.phase != "closed" and not wait:
+            fact = f"{id} is {progress.phase}"
+            if as_json:
+                print_json({"id": id, "is_error": True, "error": fact, "phase": progress.phase})
+            note(f"{fact}; its words so far: lastword watch {id}")
+            return NOT_COMPLETED
         if progress.phase != "closed":
-            note(f"{id} is {progress.phase}" + ("; waiting (Ctrl-C stops waiting)" if wait else ""))
-            if not wait:
-                return NOT_COMPLETED
+            note(f"{id} is {progress.phase}; waiting (Ctrl-C stops waiting)")
         done = await client.result(id)
+        if full:
+            done = await _with_full_output(client, done)
         if as_json:
-            shown = result_json(done)
-            if full:
-                shown["result"]["output"] = await client.full_output(id)
-            print_json(shown)
+            print_json(result_json(done))
         else:
-            _print_text(events.text_of(await client.full_output(id) if full else done.result.output))
-            note_ending(done)
+            _print_output(done)
+        note_ending(done)
         return COMPLETED if done.result.completed else NOT_COMPLETED
 
-    return asyncio.run(go())
+    with told_as_json(as_json, id):
+        return asyncio.run(go())
+
+
+async def _with_full_output(client: DelegationClient, done: DelegationResult) -> DelegationResult:
+    """The result with all of its output, as far as the session log can be read; what cannot is told."""
+    from lastword.core.bounds import encoded_size
+
+    cut = done.result.output_ref
+    if cut is None:
+        return done
+    output: Sequence[Block] = await client.full_output(done.id)
+    if (size := encoded_size(output)) != cut.bytes:
+        note(
+            f"the output has {cut.bytes} bytes, the session log here holds {size}. Set LASTWORD_LOG_STORE or --data-dir"
+            f" to the worker's; what its log lacks shows: lastword log {done.id}",
+            style="yellow",
+        )
+        return done
+    whole = done.result.model_copy(update={"output": list(output), "output_ref": None})
+    return done.model_copy(update={"result": whole})
+
+
+def _print_output(done: DelegationResult) -> None:
+    from lastword.core.events import text_of
+
+    print_text(text_of(done.result.output))
 
 
 def list_(
@@ -104,95 +146,43 @@ def list_(
     """List delegations, newest first, with how they ended."""
 
     async def go() -> int:
-        client, _ = await connect(data_dir)
+        client = await connect(data_dir)
         rows = await client.list(limit=limit, running_only=running)
         if as_json:
             print_json([_info_json(row) for row in rows])
         elif rows:
-            _print_table(rows)
+            print_table(rows)
         else:
             note("no delegations")
         return COMPLETED
 
-    return asyncio.run(go())
-
-
-def log(id: Id, as_json: AsJson = False, data_dir: DataDir = None) -> int:
-    """Print the session log: what is sealed, then the live tail of one that runs. `--json` prints one event a line."""
-
-    async def go() -> int:
-        client, _ = await connect(data_dir)
-        async for item in _whole_log(client, id, merge=not as_json):
-            print(_log_json(item) if as_json else _log_line(item))
-        return COMPLETED
-
-    return asyncio.run(go())
-
-
-async def _whole_log(client: DelegationClient, id: str, *, merge: bool) -> Any:
-    from lastword.core.packing import RowReader
-    from lastword.core.ports import Gap
-
-    progress = await client.describe(id)
-    end = 0
-    async for item in client.log(id, merge_deltas=merge):
-        if not isinstance(item, Gap) and item.seq is not None:
-            end = max(end, item.seq + 1)
-        yield item
-    if progress.checkpoint is not None:
-        end = max(end, progress.checkpoint.sealed_seq)
-        reader = RowReader()
-        for row in progress.checkpoint.tail:
-            for event in reader.read(row, merge_deltas=merge):
-                if event.seq is not None and event.seq >= end:
-                    yield event
-
-
-def _log_json(item: SessionEvent | Gap) -> str:
-    from lastword.core.ports import Gap
-
-    if isinstance(item, Gap):
-        return json.dumps({"gap": vars(item)})
-    return json.dumps(item.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
-
-
-def _log_line(item: SessionEvent | Gap) -> str:
-    from lastword.core.ports import Gap
-
-    if isinstance(item, Gap):
-        end = item.end_seq if item.end_seq is not None else "?"
-        return f"{item.first_seq:>6}  --- {item.reason}: events {item.first_seq} to {end} {item.segment or ''}"
-    at = datetime.fromtimestamp((item.time or 0) / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-    data = {key: value for key, value in item.data.items() if key not in ("turn", "step")}
-    if item.type == events.ASSISTANT_CHUNK:
-        shown = json.dumps(data.get("chunk", {}).get("text", ""), ensure_ascii=False)
-    elif item.type == events.BACKEND_STATE:
-        shown = ""
-    else:
-        shown = json.dumps(data, ensure_ascii=False)
-    return f"{item.seq:>6}  {at}  {item.type:<18} {shown[:2000]}"
-
-
-def _print_text(text: str) -> None:
-    if text:
-        print(text, end="" if text.endswith("\n") else "\n")
+    with told_as_json(as_json):
+        return asyncio.run(go())
 
 
 def _info_json(row: DelegationInfo) -> dict[str, Any]:
-    values = {**vars(row), "started": row.started.isoformat(), "closed": row.closed.isoformat() if row.closed else None}
+    state = "running" if row.closed is None else "closed"
+    closed = row.closed.isoformat() if row.closed else None
+    values = {**vars(row), "state": state, "started": row.started.isoformat(), "closed": closed}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _print_table(rows: Any) -> None:
+def print_table(rows: Sequence[DelegationInfo]) -> None:
+    """One row a delegation; ids whole, whatever the width."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table("id", "state", "backend", "model", "label", "started", "took", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("id", "state", "stop reason", "backend", "model", "label", "started", "took"):
+        table.add_column(name, no_wrap=name in ("id", "state", "stop reason", "started", "took"), overflow="fold")
     for row in rows:
-        end = row.closed or datetime.now(UTC)
-        table.add_row(
-            row.id, row.stop_reason or "running", row.backend, row.model, row.label,
-            row.started.astimezone().strftime("%m-%d %H:%M:%S"), f"{(end - row.started).total_seconds():.1f} s",
-        )  # fmt: skip
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200).print(table)
-    status.file.flush()
+        state = "running" if row.closed is None else "closed"
+        took = f"{((row.closed or datetime.now(UTC)) - row.started).total_seconds():.1f} s"
+        started = row.started.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        cells = (row.id, state, row.stop_reason, row.backend, row.model, row.label, started, took)
+        # As text: a label may look like markup.
+        table.add_row(*(Text(cell or "") for cell in cells))
+    # Without a terminal there is no width to fit into: a row is a line.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 1000).print(table)
+    sys.stdout.flush()

@@ -24,6 +24,8 @@ MAX_TOOL_TEXT_BYTES: Final = 192 * 1024
 """Of the child's text in a tool result whose caller set no limit. It stands beside the output in one payload, and
 Temporal warns of payloads over 512 KB."""
 MAX_DEPTH: Final = 3
+LONGEST: Final = 365 * 24 * 3600
+"""Seconds; a limit of time may not be longer, for Temporal's own timeouts have to hold it."""
 
 StopReason: TypeAlias = str
 """Why a turn ended. An open set: a reason this version does not know is a failure, never success."""
@@ -57,8 +59,8 @@ class _Tolerant(BaseModel):
 class Limits(_Strict):
     """Bounds of one turn, over all its attempts. None is no limit. Times are in seconds."""
 
-    wall_clock: float | None = Field(default=None, gt=0)
-    idle: float | None = Field(default=None, gt=0)
+    wall_clock: float | None = Field(default=None, gt=0, le=LONGEST, allow_inf_nan=False)
+    idle: float | None = Field(default=None, gt=0, le=LONGEST, allow_inf_nan=False)
     """No event from the child for this long."""
     tokens: int | None = Field(default=None, gt=0)
     """Input plus output tokens, as far as the child reports them."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -79,24 +81,32 @@ class ObstoreSessionStore:
     async def read(
         self, log: LogRef, *, turn: int | None = None, from_seq: int = 0, merge_deltas: bool = False
     ) -> AsyncIterator[SessionEvent | Gap]:
-        names = [name for name in await self._names(log) if turn is None or name.turn == turn]
-        names = _from(names, from_seq)
-        reader, expected, closed = RowReader(), from_seq, (-1, -1)
-        for name, following in zip(names, [*names[1:], None], strict=False):
+        pending = deque(_from(await self._names(log, turn), from_seq))
+        reader, expected, closed, last = RowReader(), from_seq, (-1, -1), SegmentName(-1, -1, -1)
+        while pending:
+            name = pending.popleft()
             if (name.turn, name.attempt) == closed:
                 continue  # written past the close of a damaged chain; it belongs to nobody
             key = name.key(log)
-            try:
+            segment: Segment | None = None
+            # A damaged segment is told by its raising ValueError, whether its bytes or its rows are broken.
+            with suppress(ValueError):
                 segment = Segment.decode(await self._get(key))
                 events = [event for row in segment.rows for event in reader.read(row, merge_deltas=merge_deltas)]
-            except ValueError:
-                if name.first_seq > expected:
-                    yield Gap(expected, name.first_seq, "missing")
-                yield Gap(name.first_seq, following.first_seq if following else None, "damaged", key)
-                expected = max(expected, following.first_seq if following else name.first_seq + 1)
+            first = name.first_seq if segment is None else segment.first_seq
+            if first > expected:
+                # A listing taken while the log is written may show a segment and not the one before. That one was
+                # durable first, so a new listing has it.
+                if between := [other for other in await self._names(log, turn) if last < other < name]:
+                    pending.extendleft([name, *reversed(between)])
+                    continue
+                yield Gap(expected, first, "missing")
+            last = name
+            if segment is None:
+                end = pending[0].first_seq if pending else None
+                yield Gap(name.first_seq, end, "damaged", key)
+                expected = max(expected, end if end is not None else name.first_seq + 1)
                 continue
-            if segment.first_seq > expected:
-                yield Gap(expected, segment.first_seq, "missing")
             for event in events:
                 if event.seq is not None and event.seq >= from_seq:
                     yield event
@@ -111,7 +121,7 @@ class ObstoreSessionStore:
 
     async def _end_of(self, log: LogRef, turn: int, attempt: int, first_seq: int) -> tuple[int, bool]:
         """Where the attempt's chain ends, and whether it is closed."""
-        names = [n for n in await self._names(log) if (n.turn, n.attempt) == (turn, attempt)]
+        names = [name for name in await self._names(log, turn) if name.attempt == attempt]
         if not names:
             return first_seq, False
         try:
@@ -122,14 +132,15 @@ class ObstoreSessionStore:
             return names[-1].first_seq + 1, False
         return last.end_seq, last.closes
 
-    async def _names(self, log: LogRef) -> list[SegmentName]:
+    async def _names(self, log: LogRef, turn: int | None = None) -> list[SegmentName]:
+        """In order; of one turn, or of all."""
         prefix = folder_of(log.session_id, log.run_id)
 
         async def listed() -> list[SegmentName]:
             found: list[SegmentName] = []
             async for batch in self._store.list(prefix=prefix):
                 found += [name for meta in batch if (name := SegmentName.of_key(meta["path"]))]
-            return sorted(found)
+            return sorted(name for name in found if turn is None or name.turn == turn)
 
         return await self._try(listed)
 

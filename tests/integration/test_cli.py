@@ -60,6 +60,13 @@ class Terminal:
         assert b"Traceback" not in err, err.decode()
         return Done(process.returncode, out.decode(), err.decode())
 
+    async def until_said(self, process: asyncio.subprocess.Process, words: str) -> None:
+        """Return when it has said this on a line of stderr."""
+        assert process.stderr is not None
+        async with asyncio.timeout(30):
+            while words not in (line := (await process.stderr.readline()).decode()):
+                assert line, f"it ended without saying {words!r}"
+
     def scripted(self, prompt: str, *steps: dict[str, Any]) -> list[str]:
         return ["delegate", prompt, "--backend", "scripted", "--option", f"script={json.dumps(steps)}"]
 
@@ -122,10 +129,7 @@ async def test_a_second_ctrl_c_lets_go_and_the_child_goes_on(terminal: Terminal,
     )
     await until_exists(here)
     process.send_signal(signal.SIGINT)
-    assert process.stderr is not None
-    async with asyncio.timeout(30):
-        while b"once more" not in await process.stderr.readline():
-            pass
+    await terminal.until_said(process, "once more")
     process.send_signal(signal.SIGINT)
     done = await terminal.finish(process)
     assert done.code == 130
@@ -202,36 +206,103 @@ async def test_cancel_by_force_works_while_the_worker_is_stopped(terminal: Termi
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "code", "said"),
+    ("words", "said"),
     [
-        (["result", "no-such-id"], {}, 2, "No delegation 'no-such-id'"),
-        (["delegate", "x", "--backend", "nope"], {}, 2, "it has: in-process, scripted"),
-        (["delegate", "x", "--model", "openai-chat:gpt"], {}, 2, "OPENAI_API_KEY"),
-        (["delegate", "x"], {}, 2, "--model"),
-        (["delegate", "x", "--timeout", "-1"], {}, 2, "greater than 0"),
-        (["delegate", "x", "--on-worker-loss", "pray"], {}, 2, "'resume', 'restart' or 'settle'"),
-        (["delegate", "x", "--schema", "/no/such/file"], {}, 2, "--schema /no/such/file"),
-        (["delegate", "x", "--id", "a/b"], {}, 2, "reserved"),
-        (["delegate", "x", "--no-such-flag"], {}, 2, "--no-such-flag"),
-        (["delegate", "x"], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "lastword up"),
-        (["delegate", "x", "--backend", "scripted"], {"LASTWORD_TASK_QUEUE": "q-empty"}, 3, "not picked up after 5 s"),
-        (["doctor"], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "problem"),
+        (["result", "no-such-id"], "No delegation 'no-such-id'"),
+        (["watch", "no-such-id"], "No delegation 'no-such-id'"),
+        (["cancel", "no-such-id"], "No delegation 'no-such-id'"),
+        (["cancel", "no-such-id", "--force"], "No delegation 'no-such-id'"),
+        (["log", "no-such-id"], "No delegation 'no-such-id'"),
+        (["delegate", "x", "--backend", "nope"], "it has: in-process, scripted"),
+        (["delegate", "x", "--model", "openai-chat:gpt"], "OPENAI_API_KEY"),
+        (["delegate", "x"], "--model"),
+        (["delegate", "x", "--backend", "scripted", "--max-tokens", "9"], "does not support max tokens"),
     ],
 )
-async def test_what_cannot_be_done_is_told_in_a_line_or_two(
-    terminal: Terminal, words: list[str], env: dict[str, str], code: int, said: str
-) -> None:
-    done = await terminal.run(*words, **env)
-    assert done.code == code
-    assert said in done.out + done.err
-    if words[0] != "doctor" and "--no-such-flag" not in words:
-        assert len([line for line in done.err.splitlines() if line and not line.startswith("id: ")]) <= 2
+async def test_what_cannot_be_done_is_told_in_a_line(terminal: Terminal, words: list[str], said: str) -> None:
+    done = await terminal.run(*words)
+    assert (done.code, done.out) == (2, "")
+    (line,) = [line for line in done.err.splitlines() if not line.startswith("id: ")]
+    assert said in line
 
 
-async def test_a_prompt_over_the_limit_is_refused_before_anything_starts(terminal: Terminal) -> None:
-    done = await terminal.run("delegate", "-", "--backend", "scripted", stdin="x" * 300_000)
-    assert done.code == 2
-    assert "300000 bytes" in done.err
+async def test_a_rejected_delegation_stays_one_and_is_an_object_under_json(terminal: Terminal) -> None:
+    words = ["delegate", "x", "--backend", "nope", "--id", "rejected", "--json"]
+    for done in (await terminal.run(*words), await terminal.run("result", "rejected", "--json")):
+        assert (done.code, done.json["id"], done.json["is_error"]) == (2, "rejected", True)
+        assert "it has: in-process, scripted" in done.json["error"]
+
+
+async def test_without_a_worker_it_is_told_that_nobody_takes_from_the_queue(terminal: Terminal) -> None:
+    words = ["delegate", "x", "--backend", "scripted", "--id"]
+    left, cut = await asyncio.gather(
+        terminal.start(*words, "left", LASTWORD_TASK_QUEUE="q-empty"),
+        terminal.start(*words, "cut-in-the-queue", LASTWORD_TASK_QUEUE="q-empty"),
+    )
+    await terminal.until_said(cut, "id: cut-in-the-queue")
+    cut.send_signal(signal.SIGINT)
+    done, interrupted = await asyncio.gather(terminal.finish(left), terminal.finish(cut))
+    assert (done.code, done.out) == (3, "")
+    assert "queued, not picked up after 5 s" in done.err
+    assert "'q-empty'" in done.err
+    assert "lastword watch left" in done.err
+    assert interrupted.code == 130
+    assert "lastword cancel cut-in-the-queue --force" in interrupted.err
+    forced = await terminal.run("cancel", "cut-in-the-queue", "--force")
+    assert (forced.code, forced.out) == (0, "")
+
+
+async def test_sigterm_lets_go_and_the_child_goes_on(terminal: Terminal, tmp_path: Path) -> None:
+    here, gate = tmp_path / "here", tmp_path / "gate"
+    words = terminal.scripted("x", {"delta": "to the end"}, {"touch": str(here)}, {"wait_for": str(gate)})
+    process = await terminal.start(*words, "--id", "termed", "--json")
+    await until_exists(here)
+    process.send_signal(signal.SIGTERM)
+    done = await terminal.finish(process)
+    assert (done.code, done.json["id"]) == (130, "termed")
+    assert "lastword watch termed" in done.err
+    gate.touch()
+    after = await terminal.run("result", "termed")
+    assert (after.code, after.out) == (0, "to the end\n")
+
+
+async def test_a_reader_that_goes_away_is_no_traceback(terminal: Terminal) -> None:
+    process = await terminal.start(*terminal.scripted("x", {"text": {"bytes": 200_000}}))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    await process.stdout.readexactly(10)
+    # asyncio has no public way to close the reading end alone.
+    process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+    async with asyncio.timeout(60):
+        err = (await process.stderr.read()).decode()
+        assert await process.wait() == 1
+    assert "Traceback" not in err
+    assert "Come back with: lastword watch" in err
+
+
+async def test_a_long_output_is_cut_in_the_result_and_whole_with_full(terminal: Terminal, tmp_path: Path) -> None:
+    words = terminal.scripted("x", {"text": {"bytes": 400_000, "delta_bytes": 4000}}, {"message": None})
+    live = await terminal.run(*words, "--id", "long")
+    assert len(live.out) == 400_001
+    assert "lastword result long --full" in live.err
+    cut, full, elsewhere = await asyncio.gather(
+        terminal.run("result", "long"),
+        terminal.run("result", "long", "--full"),
+        terminal.run("result", "long", "--full", "--data-dir", str(tmp_path)),
+    )
+    assert full.out == live.out
+    assert cut.out == elsewhere.out
+    assert len(cut.out) < 300_000
+    assert "Set LASTWORD_LOG_STORE" in elsewhere.err
+    unseen = await terminal.run("log", "long", "--data-dir", str(tmp_path))
+    assert "--- missing: events 0 to" in unseen.out
+
+
+async def test_a_terminal_without_the_log_still_shows_the_last_word(terminal: Terminal, tmp_path: Path) -> None:
+    await terminal.run("delegate", "said elsewhere", "--backend", "scripted", "--id", "elsewhere")
+    done = await terminal.run("watch", "elsewhere", "--data-dir", str(tmp_path))
+    assert (done.code, done.out) == (0, "said elsewhere\n")
+    assert "could not be read" in done.err
 
 
 async def test_doctor_and_backends_tell_what_is_missing_with_the_remedy(terminal: Terminal) -> None:

@@ -205,6 +205,8 @@ def test_the_plan_for_a_turn_taken_over(policy: Any, facts: dict[str, bool], pla
         ({"prompt": "x" * 262_145}, "262145 bytes"),
         ({"prompt": "  "}, "empty"),
         ({"prompt": "x", "limits": {"wall": 1}}, "Extra inputs"),
+        ({"prompt": "x", "limits": {"wall_clock": 1e300}}, "less than or equal to 31536000"),
+        ({"prompt": "x", "limits": {"idle": float("inf")}}, "finite"),
         ({"prompt": "x", "mcp_servers": [{"name": "n"}]}, "either a command or a url"),
         ({"prompt": "x", "on_worker_loss": "pray"}, "'resume', 'restart' or 'settle'"),
     ],

@@ -258,6 +258,35 @@ async def test_a_store_that_does_not_answer_is_named_and_nothing_is_lost(
     assert text(await read(store)) == "ab"
 
 
+async def test_a_listing_that_a_writer_overtook_makes_no_gap(
+    store: ObstoreSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(store, "a", "b", "c", "d")
+    real = store._store
+    hidden = {SegmentName(1, 1, 1).key(REF), SegmentName(1, 1, 2).key(REF)}
+
+    class Overtaken:
+        """Its first listing shows the last segment without two that were there before it."""
+
+        def list(self, *args: Any, **options: Any) -> Any:
+            async def batches() -> Any:
+                nonlocal hidden
+                unseen, hidden = hidden, set()
+                async for batch in real.list(*args, **options):
+                    yield [meta for meta in batch if meta["path"] not in unseen]
+
+            return batches()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    monkeypatch.setattr(store, "_store", Overtaken())
+    items = await read(store)
+    assert text(items) == "abcd"
+    assert [item.seq for item in items if isinstance(item, SessionEvent)] == [0, 1, 2, 3]
+    assert hidden == set()
+
+
 async def test_a_log_that_nobody_wrote_is_empty(store: ObstoreSessionStore) -> None:
     assert await read(store) == []
 

@@ -1,0 +1,102 @@
+"""From flags, files and stdin to a request; what is wrong with them is told by their flag."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lastword.core.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from lastword.core.contract import DelegationRequest
+
+_FLAGS = {
+    "prompt": "the prompt",
+    "max_tokens": "--max-tokens",
+    "on_worker_loss": "--on-worker-loss",
+    "label": "--label",
+    "output_schema": "--schema",
+    "mcp_servers": "--mcp",
+    "limits.wall_clock": "--timeout",
+    "limits.idle": "--idle-timeout",
+    "limits.tokens": "--token-budget",
+    "limits.steps": "--max-steps",
+    "limits.tool_calls": "--max-tool-calls",
+}
+"""The flag of each field that may be refused."""
+
+
+def request_of(fields: dict[str, Any]) -> DelegationRequest:
+    """The request. Raises RequestInvalid with the flag, its value and what it should be."""
+    from pydantic import ValidationError
+
+    from lastword.core.contract import DelegationRequest
+
+    try:
+        return DelegationRequest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+    where, value = ".".join(str(part) for part in first["loc"]), first["input"]
+    message = first["msg"].removeprefix("Value error, ")
+    if where.startswith("prompt"):
+        raise RequestInvalid(f"{message[:1].upper()}{message[1:]}.")
+    field = next((field for field in _FLAGS if where == field or where.startswith(f"{field}.")), where)
+    inside = where.removeprefix(field).removeprefix(".")
+    shown = f" {value}" if isinstance(value, int | float | str) and len(str(value)) <= 60 else ""
+    raise RequestInvalid(f"{_FLAGS.get(field, field)}{f' at {inside}' if inside else ''}{shown}: {message}.")
+
+
+def prompt_of(argument: str) -> str:
+    """The prompt, from stdin if the argument is `-`."""
+    if argument != "-":
+        return argument
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RequestInvalid(f"The prompt on stdin is not UTF-8 at byte {error.start}; convert it.") from None
+
+
+def json_file(path: Path, flag: str) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise RequestInvalid(f"{flag} {path}: {error.strerror}; give a file that can be read.") from None
+    except ValueError as error:
+        raise RequestInvalid(f"{flag} {path} is not JSON ({error}); correct it.") from None
+
+
+def mcp_servers(text: str) -> list[Any]:
+    """A server or a list of them, as JSON or in a file."""
+    value = _json(text, "--mcp") if text.lstrip()[:1] in ("[", "{") else json_file(Path(text), "--mcp")
+    return value if isinstance(value, list) else [value]
+
+
+def backend_options(pairs: Sequence[str], script: Path | None) -> dict[str, Any]:
+    """`KEY=JSON` pairs; a value that is no JSON is the text itself."""
+    options = dict(_option(pair) for pair in pairs)
+    if script is not None:
+        options["script"] = json_file(script, "--script")
+    return options
+
+
+def _option(pair: str) -> tuple[str, Any]:
+    key, equals, value = pair.partition("=")
+    if not equals or not key:
+        raise RequestInvalid(f"--option {pair!r} is not of the form KEY=JSON.")
+    if value.lstrip()[:1] in ("[", "{", '"'):
+        return key, _json(value, f"--option {key}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _json(text: str, flag: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RequestInvalid(f"{flag} is not JSON ({error}); correct it.") from None
