@@ -66,6 +66,7 @@ async def open_worker(
         task_queue=task_queue,
         plugins=[LastwordPlugin(ours if activities else (), workflows=workflows)],
         max_concurrent_activities=max_children,
+        max_cached_workflows=options.CACHED_WORKFLOWS,
         max_heartbeat_throttle_interval=timedelta(seconds=options.BEAT_INTERVAL),
         default_heartbeat_throttle_interval=timedelta(seconds=options.BEAT_INTERVAL),
         graceful_shutdown_timeout=timedelta(seconds=options.SHUTDOWN_GRACE),

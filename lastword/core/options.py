@@ -48,5 +48,9 @@ MAX_TAIL = 16 * 1024
 SEAL_AT = 8 * 1024
 """Bytes of unsealed events that are worth a segment: about 4 KB compressed."""
 
+CACHED_WORKFLOWS = 50
+"""Waiting delegations that a worker keeps in memory, at about 75 KB each. Another one costs a replay of seven events
+when its child is done."""
+
 STICKY_TIMEOUT = 1.0
 """A dead worker's cached workflows move on after this; with the SDK's default a cancel took 10 s instead of 2."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 from lastword.core.events import ASSISTANT_CHUNK, ASSISTANT_MESSAGE, JsonObject, SessionEvent
@@ -179,16 +180,18 @@ class _OpenRun:
         return _text_bytes(text) + len(str(gap)) + 1
 
 
-def head_of(rows: list[JsonObject], max_bytes: int) -> list[JsonObject]:
+def head_of(rows: list[JsonObject], max_bytes: int, *, known_bytes: int | None = None) -> list[JsonObject]:
     """A copy of the longest prefix of the rows that fits, cut before the first one that refers to its stream.
 
     A prefix is always a consistent state. A run may be cut within. The copy does not change when a run goes on.
+    `known_bytes` is the size of all rows where the caller knows it: when that fits, nothing is measured again, which is
+    what a beat five times a second can afford.
     """
+    if known_bytes is not None and known_bytes <= max_bytes:
+        return [_copy_of(row) for row in takewhile(lambda row: "fill" not in row, rows)]
     head: list[JsonObject] = []
     left = max_bytes
-    for row in rows:
-        if "fill" in row:
-            break
+    for row in takewhile(lambda row: "fill" not in row, rows):
         if "run" in row:
             taken, size = _head_of_run(row["run"], left)
             if taken is not None:
@@ -202,6 +205,13 @@ def head_of(rows: list[JsonObject], max_bytes: int) -> list[JsonObject]:
             head.append(row)
         left -= size
     return head
+
+
+def _copy_of(row: JsonObject) -> JsonObject:
+    if "run" not in row:
+        return row
+    stream = row["run"]["stream"]
+    return {"run": {**row["run"], "stream": {**stream, "texts": stream["texts"][:], "dt": stream["dt"][:]}}}
 
 
 def _head_of_run(run: JsonObject, left: int) -> tuple[JsonObject | None, int]:

@@ -48,7 +48,7 @@ class ObstoreAttemptLog:
 
     def tail(self, max_bytes: int) -> list[JsonObject]:
         rows = [row for segment in self._cuts for row in segment.rows] + self._packer.rows
-        return head_of(rows, max_bytes)
+        return head_of(rows, max_bytes, known_bytes=self.unsealed_bytes)
 
     async def seal(self) -> None:
         # A cut that could not be put stays a cut, and keeps its name: it may have reached the store after all. What

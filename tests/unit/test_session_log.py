@@ -65,10 +65,14 @@ def test_a_head_is_a_prefix_that_fits_and_does_not_grow(sequence: list[SessionEv
     for event in sequence:
         packer.append(event)
     head = head_of(packer.rows, limit)
-    before = json.dumps(head)
+    known = head_of(packer.rows, limit, known_bytes=packer.bytes)
+    # What is known to fit is taken whole; that it does not is measured as ever.
+    assert known == (packer.rows if packer.bytes <= limit else head)
+    before, known_before = json.dumps(head), json.dumps(known)
     assert len(before) <= limit + 400
     packer.append(events.text_delta("more", turn=1, step=1).model_copy(update={"seq": len(sequence), "time": 5000}))
     assert json.dumps(head) == before
+    assert json.dumps(known) == known_before
     taken = unpacked(head)
     assert taken == sequence[: len(taken)]
 
