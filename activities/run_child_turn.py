@@ -29,7 +29,7 @@ from lastword.core.errors import Fenced, LogUnavailable, RequestRejected
 from lastword.core.inputs import AttemptInput, SettleInput
 from lastword.core.ports import Backend, LifecycleObserver, Resume, SessionStore
 from lastword.core.recovery import Plan, Recovered, plan_recovery, recover
-from lastword.core.results import Course, Ending, now_ms, turn_result
+from lastword.core.results import Course, Ending, turn_result
 
 logger = logging.getLogger("lastword.turn")
 
@@ -173,7 +173,7 @@ class _Turn:
     async def _begin(self, recorder: TurnRecorder, *, again: bool) -> None:
         if recorder.started is None:
             await self._lifecycle.started()
-            recorder.started = now_ms()
+            recorder.started = events.now_ms()
             await recorder.record(events.turn_start(turn=self._spec.turn))
         elif again:
             # What the lost attempt said stays, as an attempt that committed no message.

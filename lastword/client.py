@@ -100,7 +100,7 @@ class DelegationClient:
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                     id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                     memo=memo,
-                    static_summary=" · ".join(p for p in (request.label, request.backend, request.model) if p),
+                    static_summary=request.summary,
                 )
             if id is not None:
                 await self._check_same_request(chosen, request)
@@ -156,7 +156,6 @@ class DelegationClient:
         """Everything the child says from its beginning, as it comes; the last item is `Closed` with the result."""
         handle = self._handle(id)
         with _server_errors(id):
-            await handle.describe()
             result = asyncio.create_task(self.result(id))
             try:
                 async for item in watch_delegation(self.client, handle, result, self.store):

@@ -9,12 +9,12 @@ from temporalio.client import Client, WorkflowHandle
 
 from lastword.core import names
 from lastword.core.checkpoint import Checkpoint, checkpoint_of
-from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, StopReason, TurnSpec
+from lastword.core.contract import DelegationRequest, DelegationResult, StopReason
 from lastword.core.errors import CheckpointInvalid
 from lastword.core.inputs import AttemptInput, SettleInput
 from lastword.core.ports import SessionStore
 from lastword.core.settling import settle_turn
-from lastword.core.tool_result import render
+from lastword.core.tool_result import delegation_result
 from lastword.watching import progress_of
 
 
@@ -54,23 +54,11 @@ async def salvage(
             timeout = event.activity_task_timed_out_event_attributes.failure.timeout_failure_info
             checkpoint = _later(checkpoint, await _checkpoint(client, timeout.last_heartbeat_details.payloads))
     assert request is not None, "a history begins with its start"
-    spec = TurnSpec(
-        id=description.id,
-        turn_run_id=description.run_id,
-        log=LogRef(session_id=description.id, run_id=description.run_id),
-        parent_id=request.parent_id,
-        depth=request.depth,
-        max_depth=request.max_depth,
-        task=request.task(),
-    )
+    spec = request.spec(id=description.id, run_id=description.run_id)
     settled = await settle_turn(
         store, SettleInput(spec=spec, attempt=attempts, checkpoint=checkpoint, stop_reason=stop_reason)
     )
-    return DelegationResult(
-        id=spec.id,
-        result=settled.result,
-        tool_result=render(settled.result, id=spec.id, limit=request.result_limit),
-    )
+    return delegation_result(request, spec.id, settled.result)
 
 
 async def _decoded(client: Client, payloads: Sequence[Any], kind: type[Any]) -> Any:

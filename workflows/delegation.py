@@ -8,9 +8,9 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
     from lastword.core.bounds import cut_text
-    from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, TurnSpec
+    from lastword.core.contract import DelegationRequest, DelegationResult
     from lastword.core.events import text_of
-    from lastword.core.tool_result import headline, render
+    from lastword.core.tool_result import delegation_result, headline
     from lastword.workflows.child_turn import ChildTurnRun
 
 _HEAD_IN_DETAILS = 1000
@@ -27,16 +27,8 @@ class DelegationWorkflow:
     @workflow.init
     def __init__(self, request: DelegationRequest) -> None:
         info = workflow.info()
-        spec = TurnSpec(
-            id=info.workflow_id,
-            turn_run_id=info.run_id,
-            log=LogRef(session_id=info.workflow_id, run_id=info.run_id),
-            parent_id=request.parent_id,
-            depth=request.depth,
-            max_depth=request.max_depth,
-            task=request.task(),
-        )
-        self._turn = ChildTurnRun(spec, summary=summary_of(request))
+        spec = request.spec(id=info.workflow_id, run_id=info.run_id)
+        self._turn = ChildTurnRun(spec, summary=request.summary)
         self._result: DelegationResult | None = None
         self._rejection: ApplicationError | None = None
 
@@ -48,10 +40,7 @@ class DelegationWorkflow:
             self._rejection = error
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise
-        id = workflow.info().workflow_id
-        self._result = DelegationResult(
-            id=id, result=result, tool_result=render(result, id=id, limit=request.result_limit)
-        )
+        self._result = delegation_result(request, workflow.info().workflow_id, result)
         workflow.set_current_details(details_of(self._result))
         await workflow.wait_condition(workflow.all_handlers_finished)
         return self._result
@@ -64,12 +53,6 @@ class DelegationWorkflow:
         if self._result is None:
             raise self._rejection or ApplicationError("The delegation was rejected.", type=names.ERROR_REJECTED)
         return self._result
-
-
-def summary_of(request: DelegationRequest) -> str:
-    """One line for Temporal's UI: label, backend, model."""
-    parts = [request.label, request.backend, request.model]
-    return " · ".join(part for part in parts if part)[:200]
 
 
 def details_of(result: DelegationResult) -> str:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,8 +20,6 @@ from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, SessionEvent
 from lastword.core.ports import ChildHost, Resume
-
-UNKNOWN_OUTCOME: Final = "Outcome unknown: the worker was lost while this tool ran. It was not run again."
 
 _POLL = 0.01
 _BREATHE_EVERY = 256
@@ -91,7 +89,7 @@ class ScriptedTurn:
         else:
             position = _position(self._resume)
             for call in _unanswered(self._resume):
-                content = [events.text_block(UNKNOWN_OUTCOME)]
+                content = [events.text_block(events.UNKNOWN_OUTCOME)]
                 yield events.tool_result(call, content, turn=self._turn, step=self._step, is_error=True)
                 position += 1
         for index in range(position, len(self._script)):

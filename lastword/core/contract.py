@@ -153,9 +153,23 @@ class DelegationRequest(ChildTask):
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode(errors="replace")).hexdigest()
 
-    def task(self) -> ChildTask:
-        """The part that the child's turn needs."""
-        return ChildTask.model_validate({name: getattr(self, name) for name in ChildTask.model_fields})
+    @property
+    def summary(self) -> str:
+        """One line for Temporal's UI: label, backend, model."""
+        parts = [self.label, self.backend, self.model]
+        return " · ".join(part for part in parts if part)[:200]
+
+    def spec(self, *, id: str, run_id: str) -> TurnSpec:
+        """The delegation's one turn, as the workflow with this id and run id runs it."""
+        return TurnSpec(
+            id=id,
+            turn_run_id=run_id,
+            log=LogRef(session_id=id, run_id=run_id),
+            parent_id=self.parent_id,
+            depth=self.depth,
+            max_depth=self.max_depth,
+            task=ChildTask.model_validate({name: getattr(self, name) for name in ChildTask.model_fields}),
+        )
 
 
 class LogRef(_Tolerant):

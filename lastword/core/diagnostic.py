@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from lastword.core.permissions import PermissionMode
+
 MAX_BYTES: Final = 4096
 CUT_MARK: Final = " [cut]"
 
@@ -54,7 +56,7 @@ class PermissionFact(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    mode: Literal["reject", "allow", "rules", "ask"]
+    mode: PermissionMode
     request_kind: str
     decision: Literal["allow", "reject"]
     reason: Literal["policy", "rule", "answer", "deadline"]

@@ -10,6 +10,7 @@ unset and the recorder of the turn fills them in.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -107,6 +108,10 @@ def tool_call(id: str, name: str, arguments: Any, *, turn: int, step: int) -> Se
     )
 
 
+UNKNOWN_OUTCOME: Final = "Outcome unknown: the worker was lost while this tool ran. It was not run again."
+"""What a child is told of a tool call that an earlier attempt began and no result was logged of."""
+
+
 def tool_result(id: str, content: Sequence[Block], *, turn: int, step: int, is_error: bool = False) -> SessionEvent:
     """What the tool call `id` gave back."""
     return SessionEvent(
@@ -139,6 +144,11 @@ def turn_end(
 def backend_state(state: Mapping[str, Any], *, turn: int) -> SessionEvent:
     """A note of the backend to itself, for resume."""
     return SessionEvent(type=BACKEND_STATE, data={"turn": turn, "state": dict(state)})
+
+
+def now_ms() -> int:
+    """Now, as the `time` of an event."""
+    return int(time.time() * 1000)
 
 
 def text_block(text: str) -> Block:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +11,8 @@ from lastword.core import contract
 from lastword.core.bounds import bound_blocks
 from lastword.core.contract import OutputRef, SessionRef, StopReason, Timing, TurnResult, TurnSpec
 from lastword.core.diagnostic import Diagnostic
-from lastword.core.events import Block, SessionEvent
+from lastword.core.events import Block, SessionEvent, now_ms
 from lastword.core.tally import Tally
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Final
 
 from lastword.core import contract
 from lastword.core.bounds import cut_text
-from lastword.core.contract import ToolResult, TurnResult
+from lastword.core.contract import DelegationRequest, DelegationResult, ToolResult, TurnResult
 from lastword.core.events import text_block, text_of
 
 PARTIAL_LABEL: Final = "Partial text of the child, not a finished answer:"
@@ -24,6 +24,11 @@ _HEADLINES: Final = {
 def headline(stop_reason: str) -> str:
     """One sentence about why a turn did not complete."""
     return _HEADLINES.get(stop_reason) or f"The child ended for a reason unknown to this version ({stop_reason[:80]})."
+
+
+def delegation_result(request: DelegationRequest, id: str, result: TurnResult) -> DelegationResult:
+    """What the delegation returns: the turn's result, and its rendering within the request's limit."""
+    return DelegationResult(id=id, result=result, tool_result=render(result, id=id, limit=request.result_limit))
 
 
 def render(result: TurnResult, *, id: str, limit: int | None = None) -> ToolResult:

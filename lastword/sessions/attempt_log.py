@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 
-from lastword.core.events import JsonObject, SessionEvent
+from lastword.core.events import JsonObject, SessionEvent, now_ms
 from lastword.core.packing import RowPacker, head_of
 from lastword.sessions.segment import Segment
 
@@ -40,7 +39,7 @@ class ObstoreAttemptLog:
 
     def append(self, event: SessionEvent) -> SessionEvent:
         numbered = event.model_copy(
-            update={"seq": self._next_seq, "time": event.time if event.time is not None else int(time.time() * 1000)}
+            update={"seq": self._next_seq, "time": event.time if event.time is not None else now_ms()}
         )
         self._next_seq += 1
         self._packer.append(numbered)

@@ -15,8 +15,10 @@ from temporalio.testing import WorkflowEnvironment
 from lastword.backends.scripted import ScriptedBackend
 from lastword.client import DelegationClient
 from lastword.core.contract import DelegationRequest, LifecycleEdge
+from lastword.core.packing import RowReader
 from lastword.core.ports import Backend, SessionStore
 from lastword.sessions import open_store
+from lastword.watching import Progress
 from lastword.worker import open_worker
 from tests.integration.servers import start_dev_server, start_skipping_server
 from tests.integration.worker_process import WorkerProcess
@@ -85,6 +87,27 @@ async def until_exists(path: Path) -> None:
     async with asyncio.timeout(60):
         while not path.exists():
             await asyncio.sleep(0.01)
+
+
+async def until_beaten(house: House, id: str, events: int) -> Progress:
+    """Return when the server shows a checkpoint that reaches so many events."""
+    async with asyncio.timeout(60):
+        while True:
+            progress = await house.client.describe(id)
+            if progress.checkpoint and last_seq(progress) >= events:
+                return progress
+            await asyncio.sleep(0.02)
+
+
+def last_seq(progress: Progress) -> int:
+    """The number after the last event that the checkpoint reaches."""
+    assert progress.checkpoint is not None
+    seq = progress.checkpoint.sealed_seq
+    reader = RowReader()
+    for row in progress.checkpoint.tail:
+        for event in reader.read(row):
+            seq = max(seq, (event.seq or 0) + 1)
+    return seq
 
 
 @pytest.fixture(scope="session")

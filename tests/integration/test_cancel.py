@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lastword.core.events import text_of
-from tests.integration.conftest import House, scripted, until_exists
+from tests.integration.conftest import House, scripted, until_beaten, until_exists
 
 
 async def test_before_pick_up_it_settles_without_edges(house: House) -> None:
@@ -80,9 +80,7 @@ async def test_in_the_same_workflow_task_as_the_outcome_the_outcome_stands(house
 async def test_while_the_worker_is_dead_it_returns_the_last_checkpoint(house: House) -> None:
     worker = await house.worker_process().start()
     id = await house.client.start(scripted({"count": {"from": 0, "to": 100000, "every_ms": 5}}))
-    async with asyncio.timeout(30):
-        while not (checkpoint := (await house.client.describe(id)).checkpoint) or not checkpoint.tail:
-            await asyncio.sleep(0.05)
+    await until_beaten(house, id, 10)
     await worker.kill()
     beaten = (await house.client.describe(id)).checkpoint
     assert beaten is not None
@@ -101,9 +99,7 @@ async def test_between_attempts_it_settles_with_the_checkpoint(house: House) -> 
     """After a hand-over no worker is left, so the next attempt waits in the queue when the cancel comes."""
     worker = await house.worker_process().start()
     id = await house.client.start(scripted({"count": {"from": 0, "to": 100000, "every_ms": 5}}))
-    async with asyncio.timeout(30):
-        while not (await house.client.describe(id)).checkpoint:
-            await asyncio.sleep(0.05)
+    await until_beaten(house, id, 10)
     await worker.stop()
     cancelling = asyncio.create_task(house.client.cancel(id))
     await _until_in_history(house, id, "workflow_execution_cancel_requested_event_attributes")
@@ -120,9 +116,7 @@ async def test_by_force_it_salvages_without_any_worker(house: House) -> None:
     worker = await house.worker_process().start()
     try:
         id = await house.client.start(scripted({"count": {"from": 0, "to": 100000, "every_ms": 5}}))
-        async with asyncio.timeout(30):
-            while not (await house.client.describe(id)).checkpoint:
-                await asyncio.sleep(0.05)
+        await until_beaten(house, id, 10)
         worker.send(signal.SIGSTOP)
         beaten = (await house.client.describe(id)).checkpoint
         assert beaten is not None

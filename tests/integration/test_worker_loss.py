@@ -10,9 +10,7 @@ from pathlib import Path
 
 from lastword.core.contract import DelegationResult
 from lastword.core.events import text_of
-from lastword.core.packing import RowReader
-from lastword.watching import Progress
-from tests.integration.conftest import House, scripted
+from tests.integration.conftest import House, last_seq, scripted, until_beaten
 from tests.integration.worker_process import WorkerProcess
 
 NUMBERS = 400
@@ -20,25 +18,6 @@ NUMBERS = 400
 
 def _counting(every_ms: int = 5) -> dict[str, object]:
     return {"count": {"from": 0, "to": NUMBERS, "every_ms": every_ms}}
-
-
-async def _until_beaten(house: House, id: str, events: int) -> Progress:
-    async with asyncio.timeout(60):
-        while True:
-            progress = await house.client.describe(id)
-            if progress.checkpoint and _last_seq(progress) >= events:
-                return progress
-            await asyncio.sleep(0.02)
-
-
-def _last_seq(progress: Progress) -> int:
-    assert progress.checkpoint is not None
-    seq = progress.checkpoint.sealed_seq
-    reader = RowReader()
-    for row in progress.checkpoint.tail:
-        for event in reader.read(row):
-            seq = max(seq, (event.seq or 0) + 1)
-    return seq
 
 
 async def _logged_seqs(house: House, id: str) -> list[int]:
@@ -55,9 +34,9 @@ async def test_kill_9_at_random_points_loses_nothing_that_was_beaten(house: Hous
             await house.client.start(scripted(_counting(), {"fault": "hang"}, on_worker_loss="settle"))
             for _ in range(6)
         ]
-        await _until_beaten(house, ids[0], random.randint(3, 200))
+        await until_beaten(house, ids[0], random.randint(3, 200))
         await worker.kill()
-        shown = {id: _last_seq(await house.client.describe(id)) for id in ids}
+        shown = {id: last_seq(await house.client.describe(id)) for id in ids}
         other = await house.worker_process().start()
         try:
             for id in ids:
@@ -77,7 +56,7 @@ async def test_a_resumed_child_answers_exactly_once(house: House, tmp_path: Path
     worker = await house.worker_process().start()
     ids = [await house.client.start(scripted(*script)) for _ in range(3)]
     for id in ids:
-        await _until_beaten(house, id, 50)
+        await until_beaten(house, id, 50)
     await worker.kill()
     gate.touch()
     other = await house.worker_process().start()
@@ -99,7 +78,7 @@ async def test_a_resumed_child_answers_exactly_once(house: House, tmp_path: Path
 async def test_sigterm_hands_over_and_is_never_aborted(house: House) -> None:
     worker = await house.worker_process().start()
     ids = [await house.client.start(scripted(_counting(), {"message": None})) for _ in range(4)]
-    progress = [await _until_beaten(house, id, 30) for id in ids]
+    progress = [await until_beaten(house, id, 30) for id in ids]
     other = await house.worker_process().start()
     try:
         assert await worker.stop() == 0
@@ -107,7 +86,7 @@ async def test_sigterm_hands_over_and_is_never_aborted(house: House) -> None:
             done = await house.client.result(id)
             assert done.result.stop_reason == "completed"
             assert text_of(done.result.output).split() == [str(n) for n in range(NUMBERS)]
-            assert len(await _logged_seqs(house, id)) >= _last_seq(before)
+            assert len(await _logged_seqs(house, id)) >= last_seq(before)
     finally:
         await other.stop()
 
@@ -126,7 +105,7 @@ async def test_a_stopped_worker_that_comes_back_owns_nothing(house: House, tmp_p
     other: WorkerProcess | None = None
     try:
         id = await house.client.start(scripted(*script))
-        await _until_beaten(house, id, 3)
+        await until_beaten(house, id, 3)
         first.send(signal.SIGSTOP)
         other = await house.worker_process().start()
         await _until_attempt(house, id, 2)
@@ -177,7 +156,7 @@ async def test_restart_prompts_again_and_the_new_message_is_the_output(house: Ho
         scripted({"delta": "half "}, {"wait_for": str(gate)}, {"delta": "whole"}, {"message": None},
                  on_worker_loss="restart")
     )  # fmt: skip
-    await _until_beaten(house, id, 3)
+    await until_beaten(house, id, 3)
     await worker.kill()
     gate.touch()
     other = await house.worker_process().start()
@@ -194,7 +173,7 @@ async def test_what_keeps_killing_its_worker_settles_after_three_losses(house: H
     for attempt in (1, 2, 3):
         worker = await house.worker_process().start()
         await _until_attempt(house, id, attempt)
-        await _until_beaten(house, id, 1)
+        await until_beaten(house, id, 1)
         await worker.kill()
     other = await house.worker_process().start()
     try:

@@ -51,6 +51,9 @@ class InProcessBackend:
         self._default_model = default_model
         self._local_model_url = local_model_url
         self._retries = retries
+        # Models that were seen to be usable. Finding out makes a whole client, some 50 ms of work: once is enough, for
+        # neither the packages nor the environment of a process change.
+        self._usable: set[str] = set()
 
     def missing(self, task: ChildTask | None = None) -> list[str]:
         if importlib.util.find_spec("pydantic_ai") is None:
@@ -60,10 +63,14 @@ class InProcessBackend:
             return ["No model is chosen: give --model PROVIDER:NAME, or set LASTWORD_MODEL for the worker."]
         if model.startswith(LOCAL_PREFIX) and not self._local_model_url:
             return [f"The model {model!r} needs the local model server: start `lastword up --local-model`."]
+        if model in self._usable:
+            return []
         from lastword.backends.in_process.model import why_unusable
 
-        reason = why_unusable(model, self._local_model_url)
-        return [reason] if reason else []
+        if reason := why_unusable(model, self._local_model_url):
+            return [reason]
+        self._usable.add(model)
+        return []
 
     @asynccontextmanager
     async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[InProcessTurn]:

@@ -39,7 +39,6 @@ from lastword.core.diagnostic import Diagnostic
 from lastword.core.events import SessionEvent, text_block
 from lastword.core.ports import Resume
 
-_UNKNOWN_OUTCOME: Final = "Outcome unknown: the worker was lost while this tool ran. It was not run again."
 _LONGEST_WAIT: Final = 30.0
 """Seconds; a provider that asks for more ends the turn."""
 _FIRST_WAIT: Final = 0.5
@@ -272,7 +271,7 @@ class InProcessTurn:
                 outcome = ToolOutcome(list(logged.get("content", [])), bool(logged.get("is_error")))
                 parts.append(_return_of(call, outcome))
             elif call.tool_call_id in self._history.begun:
-                outcome = ToolOutcome([text_block(_UNKNOWN_OUTCOME)], is_error=True)
+                outcome = ToolOutcome([text_block(events.UNKNOWN_OUTCOME)], is_error=True)
                 parts.append(_return_of(call, outcome))
                 yield self._result_event(call, outcome)
             else:
