@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
+from lastword.activities.permission_desk import PermissionDesk
 from lastword.activities.stop_signal import StopSignal
 from lastword.activities.turn_recorder import TurnRecorder
 from lastword.core import contract, options
@@ -16,32 +17,32 @@ from lastword.core.contract import TurnSpec
 from lastword.core.diagnostic import Diagnostic
 from lastword.core.errors import Fenced
 from lastword.core.events import TURN_END, SessionEvent
-from lastword.core.permissions import PermissionDecision, PermissionRequest
 from lastword.core.ports import Backend, Resume
 from lastword.core.results import Ending
 
 logger = logging.getLogger("lastword.turn")
 
 
-class RejectingHost:
-    """The host of a child that nobody watches: every permission is refused."""
-
-    async def permission(self, request: PermissionRequest) -> PermissionDecision:
-        return PermissionDecision(decision="reject", reason="policy")
-
-
 class ChildAttempt:
     """Drives one child from open to disposed.
 
     `run` returns how the child's turn ended, or None when this attempt has to leave the turn to another one (see
-    `StopSignal.leave`). It raises only RequestRejected, from opening.
+    `StopSignal.leave`). It raises only RequestRejected and ResumeRefused, from opening.
     """
 
     def __init__(
-        self, spec: TurnSpec, backend: Backend, recorder: TurnRecorder, stop: StopSignal, *, remaining: float | None
+        self,
+        spec: TurnSpec,
+        backend: Backend,
+        desk: PermissionDesk,
+        recorder: TurnRecorder,
+        stop: StopSignal,
+        *,
+        remaining: float | None,
     ) -> None:
         self._spec = spec
         self._backend = backend
+        self._desk = desk
         self._recorder = recorder
         self._stop = stop
         # The event loop's clock is the monotonic one.
@@ -51,10 +52,10 @@ class ChildAttempt:
     async def open(self, resume: Resume | None) -> bool:
         """Start the child; False if something said stop before it was open.
 
-        Raises RequestRejected if the backend cannot run the task. Opening, running and disposing are one task's work:
-        a backend may hold scopes that are bound to it.
+        Raises RequestRejected if the backend cannot run the task, ResumeRefused if it cannot go on with it. Opening,
+        running and disposing are one task's work: a backend may hold scopes that are bound to it.
         """
-        context = self._backend.open(self._spec, resume, RejectingHost())
+        context = self._backend.open(self._spec, resume, self._desk)
         watcher = asyncio.create_task(self._stop.wait())
         try:
             async with asyncio.timeout_at(self._deadline) as scope:
@@ -133,14 +134,15 @@ class ChildAttempt:
         if self._deadline is not None:
             waits.append(self._deadline - time.monotonic())
         if (idle := self._spec.task.limits.idle) is not None:
-            waits.append(self._recorder.last_event_at + idle - time.monotonic())
+            # While a person is asked the child is not idle; it is looked at again.
+            waits.append(idle if self._desk.waiting else self._recorder.last_event_at + idle - time.monotonic())
         return max(min(waits), 0.0) + 0.001 if waits else None
 
     def _check_time(self) -> None:
         limits, now = self._spec.task.limits, time.monotonic()
         if self._deadline is not None and now >= self._deadline:
             self._limit("wall-clock-limit", limits.wall_clock)
-        elif limits.idle is not None and now >= self._recorder.last_event_at + limits.idle:
+        elif limits.idle is not None and not self._desk.waiting and now >= self._recorder.last_event_at + limits.idle:
             self._limit("idle-limit", limits.idle)
 
     def _limit(self, category: str, limit: float | None) -> None:

@@ -17,16 +17,18 @@ from lastword.activities.checkpoint_pump import BeatPacer, CheckpointPump
 from lastword.activities.child_attempt import ChildAttempt
 from lastword.activities.lifecycle import Lifecycle
 from lastword.activities.ownership import ServerProbe
+from lastword.activities.permission_desk import PermissionDesk, ask_own_workflow
 from lastword.activities.settle import settle_and_publish
 from lastword.activities.stop_signal import StopSignal
 from lastword.activities.turn_recorder import TurnRecorder
 from lastword.core import contract, events, names, options
 from lastword.core.admission import admit
 from lastword.core.checkpoint import Checkpoint
-from lastword.core.contract import TurnResult
+from lastword.core.contract import SessionRef, TurnResult
 from lastword.core.diagnostic import Diagnostic
-from lastword.core.errors import Fenced, LogUnavailable, RequestRejected
+from lastword.core.errors import Fenced, LogUnavailable, RequestRejected, ResumeRefused
 from lastword.core.inputs import AttemptInput, SettleInput
+from lastword.core.permissions import PermissionPolicy
 from lastword.core.ports import Backend, LifecycleObserver, Resume, SessionStore
 from lastword.core.recovery import Plan, Recovered, plan_recovery, recover
 from lastword.core.results import Course, Ending, turn_result
@@ -44,7 +46,9 @@ class ChildTurnActivities:
         store: SessionStore,
         observers: Sequence[LifecycleObserver],
         probe: ServerProbe | None = None,
+        permissions: PermissionPolicy | None = None,
     ) -> None:
+        self._permissions = permissions or PermissionPolicy()
         self._backends = backends
         self._store = store
         self._observers = observers
@@ -94,6 +98,7 @@ class _Turn:
         self._backends = worker._backends
         self._store = worker._store
         self._observers = worker._observers
+        self._policy = input.spec.task.permissions or worker._permissions
         self._input = input
         self._spec = input.spec
         self._stop = stop
@@ -147,14 +152,20 @@ class _Turn:
     async def _drive(
         self, backend: Backend, recorder: TurnRecorder, recovered: Recovered, resume: Resume | None
     ) -> TurnResult:
-        attempt = ChildAttempt(self._spec, backend, recorder, self._stop, remaining=self._remaining())
+        desk = PermissionDesk(self._spec, self._policy, recorder, ask=ask_own_workflow(), earlier=recovered.events)
+        attempt = ChildAttempt(self._spec, backend, desk, recorder, self._stop, remaining=self._remaining())
         try:
             opened = await attempt.open(resume)
+        except ResumeRefused as error:
+            logger.warning("%s: %s", self._spec.id, error)
+            if self._plan(recovered, resumable=False) == "settle":
+                return await self._settle("session-lost")
+            return await self._drive(backend, recorder, recovered, None)
         except RequestRejected as error:
             return await self._refuse(error, recovered)
         except Exception:
             logger.error("opening the child of %s failed", self._spec.id, exc_info=True)
-            return await self._conclude(_open_failure(backend), recorder, attempt)
+            return await self._conclude(_open_failure(backend), recorder, attempt, desk)
         if not opened:
             ending = attempt.stopped()
         else:
@@ -168,7 +179,7 @@ class _Turn:
                 await attempt.dispose()
         if ending is None:
             await self._hand_over(recorder)
-        return await self._conclude(ending, recorder, attempt)
+        return await self._conclude(ending, recorder, attempt, desk)
 
     async def _begin(self, recorder: TurnRecorder, *, again: bool) -> None:
         if recorder.started is None:
@@ -190,7 +201,9 @@ class _Turn:
             if ending.diagnostic is None:
                 ending.diagnostic = Diagnostic(backend=self._spec.task.backend, stage="log", category="session-log")
 
-    async def _conclude(self, ending: Ending, recorder: TurnRecorder, attempt: ChildAttempt) -> TurnResult:
+    async def _conclude(
+        self, ending: Ending, recorder: TurnRecorder, attempt: ChildAttempt, desk: PermissionDesk
+    ) -> TurnResult:
         output = recorder.fold.collect()
         if recorder.started is not None:
             await self._lifecycle.ended(ending.stop_reason, output)
@@ -202,6 +215,7 @@ class _Turn:
             interval=self._pump.widest or None,
             session=recorder.session,
             disposal_error=attempt.disposal_error,
+            permission=desk.latest,
         )
         return turn_result(self._spec, output, ending, course)
 
@@ -226,7 +240,7 @@ class _Turn:
             return await self._settle()
         raise ApplicationError(str(error), type=names.ERROR_REJECTED, non_retryable=True)
 
-    async def _settle(self) -> TurnResult:
+    async def _settle(self, category: str = "worker-lost") -> TurnResult:
         input = self._input
         return await settle_and_publish(
             self._store,
@@ -237,20 +251,19 @@ class _Turn:
                 losses=input.losses,
                 checkpoint=input.checkpoint,
                 stop_reason=contract.ERROR,
-                category="worker-lost",
+                category=category,
             ),
         )
 
-    def _plan(self, recovered: Recovered) -> Plan:
-        backend = self._backends.get(self._spec.task.backend)
-        session = self._input.checkpoint.session if self._input.checkpoint else None
+    def _plan(self, recovered: Recovered, *, resumable: bool | None = None) -> Plan:
+        if resumable is None:
+            session = self._input.checkpoint.session if self._input.checkpoint else None
+            resumable = _resumable(self._backends.get(self._spec.task.backend), session, recovered)
         return plan_recovery(
             self._spec.task.on_worker_loss,
             lost=self._input.lost,
             ended=recovered.end is not None,
-            resumable=backend is not None
-            and backend.capabilities.resume
-            and (session is not None or not recovered.missing_events),
+            resumable=resumable,
             tools_called=recovered.tools_called,
         )
 
@@ -260,6 +273,13 @@ class _Turn:
         info = activity.info()
         queued = (info.started_time - info.current_attempt_scheduled_time).total_seconds()
         return max(self._input.remaining - queued, 0.0)
+
+
+def _resumable(backend: Backend | None, session: SessionRef | None, recovered: Recovered) -> bool:
+    """By its session, if the agent keeps one; by its log, if that is whole."""
+    if backend is None or backend.capabilities.resume is None:
+        return False
+    return session is not None or (backend.capabilities.resume == "log" and not recovered.missing_events)
 
 
 def _open_failure(backend: Backend) -> Ending:

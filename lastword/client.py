@@ -16,6 +16,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
@@ -36,12 +37,14 @@ from lastword.core.errors import (
 )
 from lastword.core.events import Block, SessionEvent
 from lastword.core.output import AssistantOutputFold
+from lastword.core.permissions import Answer, Question, Verdict
 from lastword.core.ports import Gap, SessionStore
 from lastword.core.worker_report import WorkerReport
 from lastword.salvage import salvage
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
 _RESULTS_AT_ONCE: Final = 16
+_QUERY_GRACE: Final = timedelta(seconds=10)
 # What the result of a workflow that cannot give one is settled with.
 _CUT_OFF: Final = {
     WorkflowExecutionStatus.TERMINATED: contract.ABORTED,
@@ -166,6 +169,49 @@ class DelegationClient:
                 if not result.cancelled():
                     result.exception()
 
+    async def questions(self, id: str) -> Sequence[Question]:
+        """The permissions that the child waits for, oldest first. It takes a worker to say: WorkerUnavailable."""
+        with _server_errors(id):
+            try:
+                found: list[Question] = await self._handle(id).query(
+                    names.QUESTIONS_QUERY, result_type=list[Question], rpc_timeout=_QUERY_GRACE
+                )
+                return found
+            except RPCError as error:
+                if error.status in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED):
+                    raise _no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
+                raise
+
+    async def all_questions(self, *, limit: int = 1000) -> Sequence[Question]:
+        """The open questions of all delegations that run, oldest first."""
+        rows = list(await self.list(limit=limit, running_only=True))
+        gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
+
+        async def ask(id: str) -> Sequence[Question]:
+            async with gate:
+                try:
+                    return await self.questions(id)
+                except DelegationNotFound:
+                    return []
+
+        found = await asyncio.gather(*(ask(row.id) for row in rows))
+        return sorted((question for questions in found for question in questions), key=lambda q: q.asked)
+
+    async def answer(self, id: str, decision: Verdict, *, question: str | None = None) -> Question:
+        """Allow or reject what the child waits for, and say what that was. `question` is needed if it waits for more.
+
+        Raises RequestInvalid if no such question is open.
+        """
+        with _server_errors(id):
+            try:
+                answered: Question = await self._handle(id).execute_update(
+                    names.ANSWER_UPDATE, Answer(decision=decision, question=question), result_type=Question
+                )
+            except WorkflowUpdateFailedError as error:
+                said = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
+                raise RequestInvalid(f"{said} `lastword questions {id}` shows what is open.") from None
+            return answered
+
     async def describe(self, id: str) -> Progress:
         """Phase and latest checkpoint."""
         with _server_errors(id):
@@ -219,10 +265,7 @@ class DelegationClient:
                     return report
             except TimeoutError:
                 await handle.terminate("no worker answered")
-                raise WorkerUnavailable(
-                    f"No worker answered on the task queue {self.task_queue!r} within {timeout:g} s."
-                    " Start one with `lastword up` or `lastword worker`."
-                ) from None
+                raise _no_worker(self.task_queue, timeout) from None
 
     async def _info(self, row: WorkflowExecution, gate: asyncio.Semaphore) -> DelegationInfo:
         memo = await row.memo()
@@ -260,6 +303,13 @@ class DelegationClient:
 def new_id() -> str:
     """An id that no delegation has."""
     return f"lw-{uuid.uuid4().hex[:16]}"
+
+
+def _no_worker(queue: str, timeout: float) -> WorkerUnavailable:
+    return WorkerUnavailable(
+        f"No worker answered on the task queue {queue!r} within {timeout:g} s."
+        " Start one with `lastword up` or `lastword worker`."
+    )
 
 
 def _refusal(error: ApplicationError) -> LastwordError:

@@ -1,8 +1,9 @@
-"""Settings: from the environment and explicit choices, checked when they are loaded."""
+"""Settings: from the environment, the settings file and explicit choices, checked when they are loaded."""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lastword.core import names
 from lastword.core.errors import ConfigurationError
+from lastword.core.permissions import PermissionPolicy
 
 _DEFAULT_ADDRESS = "127.0.0.1:7233"
 
@@ -36,6 +38,10 @@ class Settings(BaseModel):
     """`LASTWORD_MAX_CHILDREN`, children that one worker runs at once."""
     log_level: str = "INFO"
     """`LASTWORD_LOG_LEVEL`."""
+    agents: dict[str, dict[str, Any]] = {}
+    """`[agents.NAME]` of the settings file: ACP agents, see `lastword.backends.acp.AcpAgent`."""
+    permissions: PermissionPolicy | None = None
+    """`[permissions]` of the settings file: for tasks that bring no policy; None rejects."""
 
 
 _VARIABLES = {
@@ -47,6 +53,8 @@ _VARIABLES = {
     "log_level": "LASTWORD_LOG_LEVEL",
 }
 
+_IN_FILE = {"agents", "permissions"}
+
 
 def load_settings(*, data_dir: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings; an explicit data directory wins over the environment. Raises ConfigurationError."""
@@ -56,6 +64,7 @@ def load_settings(*, data_dir: str | Path | None = None, environ: Mapping[str, s
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError(f"The data directory {str(folder)!r} is a file; choose another with --data-dir.")
     values: dict[str, Any] = {"data_dir": folder, "log_store": str(folder / "sessions")}
+    values |= _from_file(env)
     values |= {field: env[variable] for field, variable in _VARIABLES.items() if env.get(variable)}
     level = str(values.get("log_level", "INFO")).upper()
     if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
@@ -65,6 +74,9 @@ def load_settings(*, data_dir: str | Path | None = None, environ: Mapping[str, s
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
+        if field in _IN_FILE:
+            where = ".".join(str(part) for part in first["loc"])
+            raise ConfigurationError(f"{where} in {str(_file(env))!r} is wrong: {first['msg']}. Correct it.") from None
         raise ConfigurationError(
             f"{_VARIABLES.get(field, field)} is {first['input']!r}: {first['msg']}. Correct it or unset it."
         ) from None
@@ -78,6 +90,31 @@ def load_settings(*, data_dir: str | Path | None = None, environ: Mapping[str, s
     if settings.task_queue != settings.task_queue.strip():
         raise ConfigurationError(f"LASTWORD_TASK_QUEUE is {settings.task_queue!r}; take off the blanks at its ends.")
     return settings
+
+
+def _file(env: Mapping[str, str]) -> Path:
+    """`LASTWORD_SETTINGS`, else `settings.toml` in the platform's user configuration directory."""
+    chosen = env.get("LASTWORD_SETTINGS")
+    return Path(
+        chosen or Path(platformdirs.user_config_dir("lastword", appauthor=False)) / "settings.toml"
+    ).expanduser()
+
+
+def _from_file(env: Mapping[str, str]) -> dict[str, Any]:
+    path = _file(env)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if env.get("LASTWORD_SETTINGS"):
+            raise ConfigurationError(f"LASTWORD_SETTINGS names {str(path)!r}, which does not exist.") from None
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"The settings file {str(path)!r} cannot be read ({error}). Correct it.") from None
+    if unknown := sorted(set(values) - _IN_FILE):
+        raise ConfigurationError(
+            f"The settings file {str(path)!r} has {unknown[0]!r}; it may have: {', '.join(sorted(_IN_FILE))}."
+        )
+    return values
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ from lastword.activities.describe_worker import DescribeWorkerActivity
 from lastword.activities.lifecycle import LogLineObserver
 from lastword.activities.ownership import ServerProbe
 from lastword.activities.run_child_turn import ChildTurnActivities
+from lastword.backends.orphan_guard import reap_abandoned
 from lastword.backends.registry import installed_backends
 from lastword.converter import data_converter
 from lastword.core import names, options
 from lastword.core.errors import LastwordError, ServerUnreachable
+from lastword.core.permissions import PermissionPolicy
 from lastword.core.ports import Backend, LifecycleObserver, SessionStore
 from lastword.plugin import LastwordPlugin
 from lastword.process_exit import leave
@@ -45,12 +47,14 @@ async def open_worker(
     task_queue: str = names.TASK_QUEUE,
     default_model: str | None = None,
     max_children: int = 1000,
+    permissions: PermissionPolicy | None = None,
     workflows: bool = True,
     activities: bool = True,
 ) -> AsyncIterator[Worker]:
     """A worker that takes tasks while the context is open; leaving it hands the turns under way over.
 
-    With `workflows` or `activities` False it leaves that half to other workers of the queue.
+    `permissions` is the policy of tasks that bring none; without it their requests are rejected. With `workflows` or
+    `activities` False it leaves that half to other workers of the queue.
     """
     probe = ServerProbe(lambda: client.service_client.check_health(timeout=timedelta(seconds=2)))
     turns = ChildTurnActivities(
@@ -58,6 +62,7 @@ async def open_worker(
         store=store,
         observers=[LogLineObserver()] if observers is None else observers,
         probe=probe,
+        permissions=permissions,
     )
     describe = DescribeWorkerActivity(backends=backends, log_store=store_address, default_model=default_model)
     ours = (turns.run_child_turn, turns.settle, describe.describe_worker)
@@ -79,10 +84,14 @@ async def open_worker(
 async def run_worker(settings: Settings) -> None:
     """Run a worker until SIGTERM or SIGINT; then it hands its turns over. Raises LastwordError if it cannot start."""
     store = open_store(settings.log_store)
-    backends = installed_backends(default_model=settings.default_model, local_model_url=settings.local_model_url)
+    backends = installed_backends(
+        default_model=settings.default_model, local_model_url=settings.local_model_url, agents=settings.agents
+    )
     for chatty in ("httpx", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     client = await _connect(settings)
+    if left := await asyncio.to_thread(reap_abandoned):
+        logger.warning("ended %d children that a dead worker had left running", left)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -94,6 +103,7 @@ async def run_worker(settings: Settings) -> None:
         task_queue=settings.task_queue,
         default_model=settings.default_model,
         max_children=settings.max_children,
+        permissions=settings.permissions,
     ):
         if settings.default_model is not None:
             # Loading an agent framework takes seconds; the first delegation should not wait for it.

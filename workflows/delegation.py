@@ -10,8 +10,10 @@ with workflow.unsafe.imports_passed_through():
     from lastword.core.bounds import cut_text
     from lastword.core.contract import DelegationRequest, DelegationResult
     from lastword.core.events import text_of
+    from lastword.core.permissions import Answer, PermissionDecision, Question
     from lastword.core.tool_result import delegation_result, headline
     from lastword.workflows.child_turn import ChildTurnRun
+    from lastword.workflows.questions import PendingQuestions
 
 _HEAD_IN_DETAILS = 1000
 
@@ -29,6 +31,7 @@ class DelegationWorkflow:
         info = workflow.info()
         spec = request.spec(id=info.workflow_id, run_id=info.run_id)
         self._turn = ChildTurnRun(spec, summary=request.summary)
+        self._questions = PendingQuestions()
         self._result: DelegationResult | None = None
         self._rejection: ApplicationError | None = None
 
@@ -38,8 +41,10 @@ class DelegationWorkflow:
             result = await self._turn.run()
         except ApplicationError as error:
             self._rejection = error
+            self._questions.close()
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise
+        self._questions.close()
         self._result = delegation_result(request, workflow.info().workflow_id, result)
         workflow.set_current_details(details_of(self._result))
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -53,6 +58,25 @@ class DelegationWorkflow:
         if self._result is None:
             raise self._rejection or ApplicationError("The delegation was rejected.", type=names.ERROR_REJECTED)
         return self._result
+
+    @workflow.query(name=names.QUESTIONS_QUERY)
+    def questions(self) -> list[Question]:
+        """The permissions that the child waits for, oldest first."""
+        return self._questions.pending()
+
+    @workflow.update(name=names.ASK_UPDATE)
+    async def ask_permission(self, question: Question) -> PermissionDecision:
+        """The child's worker asks; it is told when somebody has answered, or the question's time is up."""
+        return await self._questions.ask(question)
+
+    @workflow.update(name=names.ANSWER_UPDATE)
+    def answer_permission(self, answer: Answer) -> Question:
+        """Allow or reject what the child waits for. Rejected, and nothing kept, if no such question is open."""
+        return self._questions.answer(answer)
+
+    @answer_permission.validator
+    def _check_answer(self, answer: Answer) -> None:
+        self._questions.check(answer)
 
 
 def details_of(result: DelegationResult) -> str:

@@ -13,14 +13,13 @@ import os
 import shutil
 import sys
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import psutil
 
-from lastword.backends.orphan_guard import MARK, is_alive, marked_processes
+from lastword.backends.orphan_guard import MARK, is_alive, marked_processes, new_mark
 from lastword.core.errors import LastwordError
 
 STDIN_GRACE: Final = 1.0
@@ -33,7 +32,8 @@ _POLL: Final = 0.02
 """psutil's own wait would take the exit code of our child away from asyncio."""
 
 _STDERR_TAIL: Final = 64
-_LINE_LIMIT: Final = 16 * 1024 * 1024
+LINE_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of one line that a child writes. A longer one is an error of the child's."""
 
 ALLOWED_ENVIRONMENT: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "NO_COLOR"),
@@ -53,18 +53,63 @@ class CommandNotFound(LastwordError):
 
 
 def child_environment(extra: Mapping[str, str] = {}, from_worker: Iterable[str] = ()) -> dict[str, str]:
-    """The environment of a child: the allow-list, the named variables of the worker, then `extra`."""
-    names = [*ALLOWED_ENVIRONMENT, *from_worker]
-    return {name: os.environ[name] for name in names if name in os.environ} | dict(extra)
+    """The environment of a child: the allow-list, the named variables of the worker, then `extra`.
+
+    A name of the worker's that ends with `*` stands for all that begin so.
+    """
+    wanted = [*ALLOWED_ENVIRONMENT, *from_worker]
+    exact = {name for name in wanted if not name.endswith("*")}
+    prefixes = tuple(name[:-1] for name in wanted if name.endswith("*"))
+    inherited = {n: v for n, v in os.environ.items() if n in exact or (prefixes and n.startswith(prefixes))}
+    return inherited | dict(extra)
+
+
+class ChildFamily:
+    """A child's processes, whoever spawned them: known by a mark in their environment, guarded, and ended together."""
+
+    def __init__(self, mark: str, guard: _Guard) -> None:
+        self._mark = mark
+        self._guard = guard
+
+    @classmethod
+    async def begin(cls) -> ChildFamily:
+        """A family without members yet. From here on the guard ends what carries its mark if this process is killed."""
+        guard = _guards.setdefault(asyncio.get_running_loop(), _Guard())
+        mark = new_mark()
+        await guard.add(mark)
+        return cls(mark, guard)
+
+    @property
+    def marking(self) -> dict[str, str]:
+        """What the environment of the first member has to hold; the others inherit it."""
+        return {MARK: self._mark}
+
+    def forget(self) -> None:
+        """There is nothing to guard: no member was started, or all are gone."""
+        self._guard.discard(self._mark)
+
+    async def end(self, known: Iterable[psutil.Process] = ()) -> None:
+        """TERM, then KILL, each with a grace; returns when all are gone. Raises TeardownFailed if something survives.
+
+        `known` are members that were seen before: what its parent's death has cut off from the mark.
+        """
+        survivors = await _end({*known, *await self.members()}, terminate=True, grace=TERM_GRACE)
+        left = await _end({*survivors, *await self.members()}, terminate=False, grace=KILL_GRACE)
+        if left:
+            raise TeardownFailed(f"{len(left)} processes of a child survived SIGKILL: {sorted(p.pid for p in left)}.")
+        self.forget()
+
+    async def members(self) -> set[psutil.Process]:
+        """Those that run now."""
+        return set(await asyncio.to_thread(marked_processes, {self._mark}))
 
 
 class ChildProcess:
     """A running process with its tree. Use `spawn`, talk over `stdin` and `stdout`, and `close` it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, mark: str, guard: _Guard) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, family: ChildFamily) -> None:
         self._process = process
-        self._mark = mark
-        self._guard = guard
+        self._family = family
         self._stderr: deque[str] = deque(maxlen=_STDERR_TAIL)
         self._drain = asyncio.create_task(self._drain_stderr())
         assert process.stdin is not None
@@ -80,19 +125,17 @@ class ChildProcess:
         path = shutil.which(command, path=env.get("PATH"))
         if path is None:
             raise CommandNotFound(f"The command {command!r} is not on the worker's PATH; install it or give its path.")
-        guard = _guards.setdefault(asyncio.get_running_loop(), _Guard())
-        mark = uuid.uuid4().hex
         # Known to the guard before it runs: a worker that is killed in between leaves no orphan.
-        await guard.add(mark)
+        family = await ChildFamily.begin()
         try:
             process = await asyncio.create_subprocess_exec(
-                path, *args, env={**env, MARK: mark}, cwd=cwd, start_new_session=True, limit=_LINE_LIMIT,
+                path, *args, env={**env, **family.marking}, cwd=cwd, start_new_session=True, limit=LINE_LIMIT,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
         except BaseException:
-            guard.discard(mark)
+            family.forget()
             raise
-        return cls(process, mark, guard)
+        return cls(process, family)
 
     @property
     def pid(self) -> int:
@@ -114,31 +157,23 @@ class ChildProcess:
         """
         try:
             # Taken before each rung: a process that dies takes the link to its own children with it.
-            family = await self._family()
+            family = await self._family.members()
             self.stdin.close()
-            await self._wait(STDIN_GRACE)
-            family |= await self._family()
-            survivors = await _end(family, terminate=True, grace=TERM_GRACE)
-            left = await _end({*survivors, *await self._family()}, terminate=False, grace=KILL_GRACE)
-            if left:
-                raise TeardownFailed(
-                    f"{len(left)} processes of a child survived SIGKILL: {sorted(p.pid for p in left)}."
-                )
-            await self._wait(KILL_GRACE)
+            await self.wait(STDIN_GRACE)
+            await self._family.end(family)
+            await self.wait(KILL_GRACE)
         finally:
             self._drain.cancel()
             transport = getattr(self._process, "_transport", None)
             if transport is not None:
                 transport.close()
-        self._guard.discard(self._mark)
 
-    async def _wait(self, grace: float) -> None:
+    async def wait(self, grace: float) -> int | None:
+        """The exit code of the process, negative for a signal; None if it still runs after `grace` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._process.wait()
-
-    async def _family(self) -> set[psutil.Process]:
-        return set(await asyncio.to_thread(marked_processes, {self._mark}))
+        return self._process.returncode
 
     async def _drain_stderr(self) -> None:
         assert self._process.stderr is not None

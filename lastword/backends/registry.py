@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import entry_points
-from typing import Final
+from typing import Any, Final
 
+from pydantic import ValidationError
+
+from lastword.backends.acp.agents import PRESETS, AcpAgent
+from lastword.core.errors import ConfigurationError
 from lastword.core.ports import Backend
 
 ENTRY_POINTS: Final = "lastword.backends"
@@ -31,8 +36,17 @@ class BackendRegistry(Mapping[str, Backend]):
         return len(self._factories)
 
 
-def installed_backends(*, default_model: str | None = None, local_model_url: str | None = None) -> BackendRegistry:
-    """Ours, and those of installed packages. One of ours is not replaced."""
+def installed_backends(
+    *,
+    default_model: str | None = None,
+    local_model_url: str | None = None,
+    agents: Mapping[str, Mapping[str, Any]] | None = None,
+) -> BackendRegistry:
+    """Ours, and those of installed packages. One of ours is not replaced.
+
+    `agents` are ACP agents of the settings: by a preset's name they change some of its fields, by another they are
+    agents of their own, whose backend is `acp:NAME`. Raises ConfigurationError for one that is wrong.
+    """
 
     def in_process() -> Backend:
         from lastword.backends.in_process import InProcessBackend
@@ -44,5 +58,28 @@ def installed_backends(*, default_model: str | None = None, local_model_url: str
 
         return ScriptedBackend()
 
+    def acp(name: str) -> Backend:
+        from lastword.backends.acp import AcpBackend
+
+        return AcpBackend(f"acp:{name}", known[name])
+
+    known = acp_agents(agents or {})
+    acps = {f"acp:{name}": partial(acp, name) for name in known}
     others = {point.name: lambda point=point: point.load()() for point in entry_points(group=ENTRY_POINTS)}
-    return BackendRegistry({**others, "in-process": in_process, "scripted": scripted})
+    return BackendRegistry({**others, **acps, "in-process": in_process, "scripted": scripted})
+
+
+def acp_agents(agents: Mapping[str, Mapping[str, Any]]) -> dict[str, AcpAgent]:
+    """The presets with what the settings say of agents. Raises ConfigurationError."""
+    known: dict[str, AcpAgent] = dict(PRESETS)
+    for name, fields in agents.items():
+        preset = PRESETS[name].model_dump() if name in PRESETS else {}
+        try:
+            known[name] = AcpAgent.model_validate({**preset, **fields})
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "itself"
+            raise ConfigurationError(
+                f"The agent {name!r} of the settings file is wrong at {where}: {first['msg']}."
+            ) from None
+    return known

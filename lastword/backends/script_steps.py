@@ -112,6 +112,20 @@ class ToolStep(_Step):
     tool: Tool
 
 
+class Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str = "other"
+    title: str = ""
+    paths: list[str] = []
+
+
+class Ask(_Step):
+    """Ask for a permission, and stream `allowed ` or `rejected `."""
+
+    ask: Asked
+
+
 class Pause(_Step):
     """Say nothing for a while."""
 
@@ -144,6 +158,6 @@ class End(_Step):
 
 
 Step: TypeAlias = Annotated[
-    Delta | Count | Text | Reasoning | Message | Attempt | ToolStep | Pause | WaitFor | Touch | Fault | End,
+    Delta | Count | Text | Reasoning | Message | Attempt | ToolStep | Ask | Pause | WaitFor | Touch | Fault | End,
     Field(union_mode="smart"),
 ]

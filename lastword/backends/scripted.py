@@ -19,6 +19,7 @@ from lastword.core import contract, events
 from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, SessionEvent
+from lastword.core.permissions import PermissionRequest
 from lastword.core.ports import ChildHost, Resume
 
 _POLL = 0.01
@@ -37,7 +38,7 @@ class ScriptedBackend:
 
     def __init__(self, name: str = "scripted", *, resume: bool = True) -> None:
         self.name = name
-        self.capabilities = Capabilities(model=True, cwd=True, usage=True, resume=resume)
+        self.capabilities = Capabilities(model=True, cwd=True, usage=True, resume="log" if resume else None)
 
     def missing(self, task: ChildTask | None = None) -> list[str]:
         return []
@@ -53,7 +54,7 @@ class ScriptedBackend:
                 f"The script is wrong at {where} ({first['msg']}); see docs/children.md for its steps."
             ) from None
         script = options.script if options.script is not None else _echo(events.text_of(spec.task.prompt_blocks))
-        yield ScriptedTurn(spec, script, options.on_cancel, resume)
+        yield ScriptedTurn(spec, script, options.on_cancel, resume, host)
 
 
 def _echo(prompt: str) -> list[steps.Step]:
@@ -67,13 +68,16 @@ class ScriptedTurn:
 
     session: SessionRef | None = None
 
-    def __init__(self, spec: TurnSpec, script: list[steps.Step], on_cancel: str, resume: Resume | None) -> None:
+    def __init__(
+        self, spec: TurnSpec, script: list[steps.Step], on_cancel: str, resume: Resume | None, host: ChildHost
+    ) -> None:
         self._turn = spec.turn
         self._script = script
         self._prompt = spec.task.prompt_blocks
         self._on_cancel = on_cancel
         self._cancelled = asyncio.Event()
         self._resume = resume
+        self._host = host
         self._step = resume.next_step - 1 if resume else 0
         self._in_step = False
         self._streamed: list[str] = []
@@ -127,6 +131,9 @@ class ScriptedTurn:
             case steps.ToolStep():
                 async for event in self._use(step.tool):
                     yield event
+            case steps.Ask():
+                async for event in self._request(step.ask):
+                    yield event
             case steps.Pause():
                 await self._sleep(step.pause_ms / 1000)
             case steps.WaitFor():
@@ -164,6 +171,19 @@ class ScriptedTurn:
         if not self._cancelled.is_set():
             content = [events.text_block(tool.result)]
             yield events.tool_result(tool.id, content, turn=self._turn, step=self._step)
+
+    async def _request(self, asked: steps.Asked) -> AsyncIterator[SessionEvent]:
+        asking = asyncio.create_task(self._host.permission(PermissionRequest(**asked.model_dump())))
+        stop = asyncio.create_task(self._cancelled.wait())
+        try:
+            await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._cancelled.is_set():
+                word = "allowed " if (await asking).decision == "allow" else "rejected "
+                async for event in self._say(steps.Delta(delta=word)):
+                    yield event
+        finally:
+            asking.cancel()
+            stop.cancel()
 
     async def _break(self, fault: str) -> AsyncIterator[SessionEvent]:
         if fault == "raise":

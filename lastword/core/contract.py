@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from lastword.core.events import Block, text_block
+from lastword.core.permissions import PermissionPolicy
 
 MAX_PROMPT_BYTES: Final = 256 * 1024
 MAX_OUTPUT_BYTES: Final = 256 * 1024
@@ -116,6 +117,8 @@ class ChildTask(_Strict):
     """Output tokens of one model reply."""
     limits: Limits = Limits()
     on_worker_loss: OnWorkerLoss = "resume"
+    permissions: PermissionPolicy | None = None
+    """How the child's permission requests are answered; None is the worker's policy."""
     options: dict[str, Any] = {}
     """For the backend alone, e.g. the script of a scripted child."""
 
@@ -294,8 +297,9 @@ class Capabilities(_Strict):
     max_tokens: bool = False
     usage: bool = False
     """Reports tokens; without it a token limit cannot be kept."""
-    resume: bool = False
-    """A lost turn can be continued where it was cut; without it, it restarts or settles."""
+    resume: Literal["log", "session"] | None = None
+    """By what a lost turn can be continued where it was cut: its own log, or the session that the agent keeps. Without
+    it, and without a session, it restarts or settles."""
     prompt_blocks: frozenset[str] = frozenset({"text"})
 
 

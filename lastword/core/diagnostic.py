@@ -6,17 +6,19 @@ tool input, file content, path, environment value, credential, stderr line or pr
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from lastword.core.permissions import PermissionMode
+from lastword.core.permissions import PermissionMode, Reason, Verdict
 
 MAX_BYTES: Final = 4096
 CUT_MARK: Final = " [cut]"
 
 CATEGORIES: Final = frozenset(
     {
+        "agent-cancelled",
+        "agent-error",
         "authentication",
         "connection",
         "context-window",
@@ -29,6 +31,7 @@ CATEGORIES: Final = frozenset(
         "invalid-request",
         "max-tokens",
         "missing-key",
+        "no-answer",
         "not-found",
         "ownership-lost",
         "protocol",
@@ -36,6 +39,7 @@ CATEGORIES: Final = frozenset(
         "rate-limit",
         "refusal",
         "schema-not-met",
+        "session-lost",
         "scripted",
         "session-log",
         "step-limit",
@@ -58,14 +62,15 @@ class PermissionFact(BaseModel):
 
     mode: PermissionMode
     request_kind: str
-    decision: Literal["allow", "reject"]
-    reason: Literal["policy", "rule", "answer", "deadline"]
+    decision: Verdict
+    reason: Reason
 
 
 class Diagnostic(BaseModel):
     """The facts. `stage` and `category` outside the known words are shown as `unknown`.
 
-    `retry_after` and `limit` are in seconds for times, plain counts otherwise; `missing_events` is a count.
+    `rpc_code` is JSON-RPC's error code. `retry_after` and `limit` are in seconds for times, plain counts otherwise;
+    `missing_events` is a count.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -74,6 +79,7 @@ class Diagnostic(BaseModel):
     stage: str = "turn"
     category: str = "unknown"
     http_status: int | None = None
+    rpc_code: int | None = None
     exit_code: int | None = None
     signal: int | None = None
     retry_after: float | None = None
@@ -87,7 +93,16 @@ class Diagnostic(BaseModel):
         category = self.category if self.category in CATEGORIES else "unknown"
         stage = self.stage if self.stage in STAGES else "unknown"
         facts = [f"backend={self.backend}", f"stage={stage}", f"category={category}"]
-        for name in ("http_status", "exit_code", "signal", "retry_after", "limit", "attempts", "missing_events"):
+        for name in (
+            "http_status",
+            "rpc_code",
+            "exit_code",
+            "signal",
+            "retry_after",
+            "limit",
+            "attempts",
+            "missing_events",
+        ):
             value = getattr(self, name)
             if value is not None:
                 facts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")

@@ -45,3 +45,7 @@ class LogUnavailable(LastwordError):
 
 class Fenced(LastwordError):
     """Another attempt owns the turn: this one may not write to the session log, run a tool or report a result."""
+
+
+class ResumeRefused(LastwordError):
+    """The agent's session is gone; the turn can only restart or settle."""

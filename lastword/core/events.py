@@ -25,10 +25,15 @@ ASSISTANT_ATTEMPT: Final = "assistant/attempt"
 ASSISTANT_CHUNK: Final = "assistant/chunk"
 USER_MESSAGE: Final = "user/message"
 TOOL_CALL: Final = "tool/call"
+TOOL_UPDATE: Final = "tool/update"
 TOOL_RESULT: Final = "tool/result"
 STEP_START: Final = "step/start"
 TURN_START: Final = "turn/start"
 TURN_END: Final = "turn/end"
+PERMISSION_REQUEST: Final = "permission/request"
+PERMISSION_DECISION: Final = "permission/decision"
+AGENT_NOTICE: Final = "agent/notice"
+"""What an agent program says itself: a warning, an error text. Never the child's words."""
 BACKEND_STATE: Final = "backend/state"
 """Opaque to everyone but the backend that wrote it; it comes back to that backend on resume."""
 
@@ -108,6 +113,13 @@ def tool_call(id: str, name: str, arguments: Any, *, turn: int, step: int) -> Se
     )
 
 
+def tool_update(id: str, name: str, arguments: Any, *, turn: int, step: int) -> SessionEvent:
+    """More is known of a tool call that was told before: what it is called, with which arguments."""
+    return SessionEvent(
+        type=TOOL_UPDATE, data={"turn": turn, "step": step, "id": id, "name": name, "arguments": arguments}
+    )
+
+
 UNKNOWN_OUTCOME: Final = "Outcome unknown: the worker was lost while this tool ran. It was not run again."
 """What a child is told of a tool call that an earlier attempt began and no result was logged of."""
 
@@ -144,6 +156,26 @@ def turn_end(
 def backend_state(state: Mapping[str, Any], *, turn: int) -> SessionEvent:
     """A note of the backend to itself, for resume."""
     return SessionEvent(type=BACKEND_STATE, data={"turn": turn, "state": dict(state)})
+
+
+def permission_request(question_id: str, request: Mapping[str, Any], *, turn: int) -> SessionEvent:
+    """A person is asked for a permission; `request` holds the fields of a `PermissionRequest`."""
+    return SessionEvent(type=PERMISSION_REQUEST, data={"turn": turn, "id": question_id, "request": dict(request)})
+
+
+def permission_decision(
+    request: Mapping[str, Any], fact: Mapping[str, Any], *, turn: int, question_id: str | None = None
+) -> SessionEvent:
+    """A permission was given or refused. `fact` holds the fields of a `PermissionFact`."""
+    data: JsonObject = {"turn": turn, "request": dict(request), "fact": dict(fact)}
+    if question_id is not None:
+        data["id"] = question_id
+    return SessionEvent(type=PERMISSION_DECISION, data=data)
+
+
+def agent_notice(text: str, *, turn: int) -> SessionEvent:
+    """Something the agent program says that is not its model's."""
+    return SessionEvent(type=AGENT_NOTICE, data={"turn": turn, "text": text})
 
 
 def now_ms() -> int:

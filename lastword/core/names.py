@@ -15,6 +15,9 @@ SETTLE: Final = "settle"
 DESCRIBE_WORKER: Final = "describe_worker"
 
 CANCEL_UPDATE: Final = "cancel"
+ASK_UPDATE: Final = "ask_permission"
+ANSWER_UPDATE: Final = "answer_permission"
+QUESTIONS_QUERY: Final = "questions"
 
 TASK_QUEUE: Final = "lastword"
 
@@ -28,6 +31,7 @@ ERROR_REJECTED: Final = "RequestRejected"
 ERROR_WORKER_SHUTDOWN: Final = "WorkerShutdown"
 ERROR_OWNERSHIP_LOST: Final = "OwnershipLost"
 ERROR_INTERRUPTED: Final = "AttemptInterrupted"
+ERROR_NO_QUESTION: Final = "NoSuchQuestion"
 
 _MAX_ID_BYTES = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -70,7 +70,8 @@ class Backend(Protocol):
     def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AbstractAsyncContextManager[ChildTurn]:
         """Start the child. Leaving the context disposes it and returns when its whole process tree is gone.
 
-        Raises RequestRejected on entry if this backend cannot run the task.
+        Raises RequestRejected on entry if this backend cannot run the task, ResumeRefused if the session it is to go on
+        with is gone.
         """
         ...
 

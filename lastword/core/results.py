@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,8 @@ from pydantic import ValidationError
 from lastword.core import contract
 from lastword.core.bounds import bound_blocks
 from lastword.core.contract import OutputRef, SessionRef, StopReason, Timing, TurnResult, TurnSpec
-from lastword.core.diagnostic import Diagnostic
-from lastword.core.events import Block, SessionEvent, now_ms
+from lastword.core.diagnostic import Diagnostic, PermissionFact
+from lastword.core.events import PERMISSION_DECISION, Block, SessionEvent, now_ms
 from lastword.core.tally import Tally
 
 
@@ -56,14 +57,26 @@ class Course:
     interval: float | None = None
     session: SessionRef | None = None
     disposal_error: bool = False
+    permission: PermissionFact | None = None
+    """The turn's latest permission decision."""
+
+
+def latest_permission(events: Sequence[SessionEvent]) -> PermissionFact | None:
+    """The last permission decision among the events."""
+    for event in reversed(events):
+        if event.type == PERMISSION_DECISION:
+            try:
+                return PermissionFact.model_validate(event.data.get("fact"))
+            except ValidationError:
+                return None
+    return None
 
 
 def turn_result(spec: TurnSpec, output: list[Block] | None, ending: Ending, course: Course) -> TurnResult:
     """The result, its output within the bound of the contract."""
     blocks, whole = bound_blocks(output or [], contract.MAX_OUTPUT_BYTES)
     completed = ending.stop_reason == contract.COMPLETED
-    # A caller who cancelled knows why it ended.
-    explained = ending.diagnostic if ending.stop_reason not in (contract.COMPLETED, contract.ABORTED) else None
+    explained = _explanation(spec, ending, course.permission)
     usage = course.tally.usage
     return TurnResult(
         output=blocks,
@@ -83,3 +96,13 @@ def turn_result(spec: TurnSpec, output: list[Block] | None, ending: Ending, cour
         session=course.session,
         disposal_error=course.disposal_error,
     )
+
+
+def _explanation(spec: TurnSpec, ending: Ending, permission: PermissionFact | None) -> Diagnostic | None:
+    # A caller who cancelled knows why it ended.
+    if ending.stop_reason in (contract.COMPLETED, contract.ABORTED):
+        return None
+    if permission is None:
+        return ending.diagnostic
+    diagnostic = ending.diagnostic or Diagnostic(backend=spec.task.backend, category=ending.stop_reason)
+    return diagnostic.model_copy(update={"permission": permission})

@@ -12,7 +12,7 @@ from lastword.core.events import Block, turn_end
 from lastword.core.inputs import SettleInput
 from lastword.core.ports import SessionStore
 from lastword.core.recovery import Recovered, recover, recover_without_log
-from lastword.core.results import Course, Ending, turn_result
+from lastword.core.results import Course, Ending, latest_permission, turn_result
 
 logger = logging.getLogger("lastword.turn")
 
@@ -49,6 +49,7 @@ async def settle_turn(store: SessionStore | None, input: SettleInput) -> Settled
         next_seq=recovered.next_seq,
         interval=interval / 1000 if interval else None,
         session=input.checkpoint.session if input.checkpoint else None,
+        permission=latest_permission(recovered.events),
     )
     if recovered.end is not None and recovered.end.time is not None:
         course.ended = recovered.end.time

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from lastword.activities.child_attempt import RejectingHost
 from lastword.backends.in_process import InProcessBackend
 from lastword.core.contract import ChildTask, LogRef, TurnSpec
 from lastword.core.events import SessionEvent, text_of
 from lastword.core.output import final_assistant_output
 from lastword.core.ports import Resume
 from tests.fake_model.server import FakeModel
+from tests.hosts import FixedHost
 
 KEY = "sk-canary-key"
 MODELS = {
@@ -55,14 +55,14 @@ def counter(path: Path) -> dict[str, Any]:
 
 
 async def run(spec: TurnSpec, resume: Resume | None = None, *, retries: int = 0) -> list[SessionEvent]:
-    async with InProcessBackend(retries=retries).open(spec, resume, RejectingHost()) as turn:
+    async with InProcessBackend(retries=retries).open(spec, resume, FixedHost()) as turn:
         return [event async for event in turn.events()]
 
 
 async def lose_at(spec: TurnSpec, kind: str, nth: int = 1) -> list[SessionEvent]:
     """The events up to the nth of a kind; then the child is dropped, as by the loss of its worker."""
     logged: list[SessionEvent] = []
-    async with InProcessBackend().open(spec, None, RejectingHost()) as turn:
+    async with InProcessBackend().open(spec, None, FixedHost()) as turn:
         stream: Any = turn.events()
         async for event in stream:
             logged.append(event)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
 import sys
+from collections import ChainMap
 from pathlib import Path
 
 from temporalio.client import Client
 
+from lastword.backends.registry import installed_backends
 from lastword.backends.scripted import ScriptedBackend
 from lastword.converter import data_converter
 from lastword.core.contract import LifecycleEdge
@@ -86,10 +89,11 @@ async def main(address: str, queue: str, data_dir: str) -> None:
     client = await Client.connect(address, data_converter=data_converter)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    backends = {b.name: b for b in (ScriptedBackend(), ScriptedBackend(name="scripted-no-resume", resume=False))}
+    own = {b.name: b for b in (ScriptedBackend(), ScriptedBackend(name="scripted-no-resume", resume=False))}
+    installed = installed_backends(agents=json.loads(os.environ.get("LASTWORD_TEST_AGENTS", "{}")))
     async with open_worker(
         client,
-        backends=backends,
+        backends=ChainMap(own, installed),
         store=open_store(str(Path(data_dir) / "sessions")),
         observers=[EdgeFile(Path(data_dir) / "edges.jsonl")],
         task_queue=queue,

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lastword.activities.child_attempt import RejectingHost
 from lastword.backends.child_process import MARK
 from lastword.backends.in_process import InProcessBackend
 from lastword.core.contract import ChildTask
@@ -22,6 +21,7 @@ from lastword.core.ports import Resume
 from tests.fake_model import FakeModel
 from tests.fake_model.children import KEY, MODELS, counter, ending, kinds, lose_at, output, point_at, run, spec_of
 from tests.fake_model.server import SECRET_PROSE
+from tests.hosts import FixedHost
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ async def test_persona_and_max_tokens_reach_the_model(model: FakeModel) -> None:
 
 async def test_a_cancel_mid_stream_commits_what_was_said(model: FakeModel) -> None:
     events: list[SessionEvent] = []
-    async with InProcessBackend().open(spec_of("[[scn:hang]]"), None, RejectingHost()) as turn:
+    async with InProcessBackend().open(spec_of("[[scn:hang]]"), None, FixedHost()) as turn:
         async with asyncio.timeout(20):
             async for event in turn.events():
                 events.append(event)
@@ -197,7 +197,7 @@ async def test_a_cancel_mid_stream_commits_what_was_said(model: FakeModel) -> No
 async def test_a_cancel_during_a_tool_ends_the_turn_and_the_tools_whole_tree(model: FakeModel, tmp_path: Path) -> None:
     path, events = tmp_path / "n", list[SessionEvent]()
     spec = spec_of("[[scn:tool:wait:{}]]", mcp_servers=[counter(path)])
-    async with InProcessBackend().open(spec, None, RejectingHost()) as turn:
+    async with InProcessBackend().open(spec, None, FixedHost()) as turn:
 
         async def cancel_when_counted() -> None:
             while not path.exists():

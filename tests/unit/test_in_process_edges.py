@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from lastword.activities.child_attempt import RejectingHost
 from lastword.backends.in_process import InProcessBackend
 from lastword.core.contract import TurnSpec
 from lastword.core.errors import RequestRejected
@@ -18,6 +17,7 @@ from lastword.core.events import SessionEvent, text_of
 from lastword.core.ports import Resume
 from tests.fake_model import FakeModel
 from tests.fake_model.children import MODELS, counter, ending, kinds, lose_at, output, point_at, run, spec_of
+from tests.hosts import FixedHost
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 PAGED = str(Path(__file__).parents[1] / "fixtures" / "mcp_paged.py")
@@ -33,7 +33,7 @@ async def model(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeModel]:
 async def cancel_at(spec: TurnSpec, kind: str) -> list[SessionEvent]:
     """All events of a turn that is cancelled when the first event of a kind is taken."""
     events: list[SessionEvent] = []
-    async with InProcessBackend().open(spec, None, RejectingHost()) as turn:
+    async with InProcessBackend().open(spec, None, FixedHost()) as turn:
         async with asyncio.timeout(30):
             async for event in turn.events():
                 events.append(event)
@@ -64,7 +64,7 @@ async def test_a_cancel_between_two_steps_buys_no_further_step(
 
 
 async def test_a_reader_that_stops_with_much_unread_can_still_close_the_child(model: FakeModel) -> None:
-    async with asyncio.timeout(20), InProcessBackend().open(spec_of("[[scn:flood]]"), None, RejectingHost()) as turn:
+    async with asyncio.timeout(20), InProcessBackend().open(spec_of("[[scn:flood]]"), None, FixedHost()) as turn:
         stream: Any = turn.events()
         async for event in stream:
             if event.type == "assistant/chunk":

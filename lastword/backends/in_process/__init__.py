@@ -30,7 +30,7 @@ _CAPABILITIES = Capabilities(
     output_schema=True,
     max_tokens=True,
     usage=True,
-    resume=True,
+    resume="log",
 )
 
 

@@ -1,0 +1,140 @@
+"""Children that speak the Agent Client Protocol (agentclientprotocol.com): a program each, over stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from lastword.backends.acp.agents import PRESETS, AcpAgent
+from lastword.backends.child_process import ChildProcess, child_environment
+from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
+from lastword.core import contract, events
+from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
+from lastword.core.errors import RequestRejected
+from lastword.core.events import JsonObject, SessionEvent
+from lastword.core.ports import ChildHost, ChildTurn, Resume
+
+if TYPE_CHECKING:
+    from lastword.backends.acp.turn import Inbox
+
+__all__ = ["PRESETS", "AcpAgent", "AcpBackend"]
+
+logger = logging.getLogger("lastword.child")
+
+_CAPABILITIES = Capabilities(
+    model=True,
+    cwd=True,
+    mcp_servers=True,
+    resume="session",
+    prompt_blocks=frozenset({"text", "image", "audio", "resource", "resource_link"}),
+)
+_EXIT_GRACE = 2.0
+
+
+class AcpBackend:
+    """One agent. What only the agent itself knows - its models, the blocks it takes - is decided when it is open."""
+
+    def __init__(self, name: str, agent: AcpAgent) -> None:
+        self.name = name
+        self.agent = agent
+        self.capabilities = _CAPABILITIES
+
+    def missing(self, task: ChildTask | None = None) -> list[str]:
+        found = []
+        if importlib.util.find_spec("acp") is None:
+            found.append("agent-client-protocol is not installed where the worker runs: pip install 'lastword[acp]'.")
+        if shutil.which(self.agent.command[0]) is None:
+            how = (
+                f" Install it: {self.agent.install}." if self.agent.install else " Install it, or correct its command."
+            )
+            found.append(f"The command {self.agent.command[0]!r} is not on the worker's PATH.{how}")
+        if task is not None and task.cwd is not None and not os.path.isdir(task.cwd):
+            found.append(f"The worker has no directory {task.cwd!r}; choose another --cwd.")
+        if task is not None and task.options:
+            found.append(f"The backend {self.name!r} has no options; leave --option out.")
+        return found
+
+    @asynccontextmanager
+    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ChildTurn]:
+        # Imported in a thread: the schema is large, and the event loop beats for other children meanwhile.
+        await asyncio.to_thread(importlib.import_module, "lastword.backends.acp.session")
+        from lastword.backends.acp.turn import Inbox
+
+        env = child_environment(self.agent.env, self.agent.env_from_worker)
+        try:
+            process = await ChildProcess.spawn(
+                self.agent.command[0], self.agent.command[1:], env=env, cwd=spec.task.cwd
+            )
+        except OSError as error:
+            raise RequestRejected(
+                f"The agent of {self.name!r} cannot be started ({error.strerror}); check its command."
+            ) from None
+        inbox = Inbox(host)
+        peer = JsonRpcPeer(process, on_notification=inbox.on_notification, on_request=inbox.on_request)
+        try:
+            yield await self._begin(spec, resume, process, peer, inbox)
+        finally:
+            try:
+                await peer.close()
+            finally:
+                await process.close()
+                _log_stderr(self.name, process)
+
+    async def _begin(
+        self, spec: TurnSpec, resume: Resume | None, process: ChildProcess, peer: JsonRpcPeer, inbox: Inbox
+    ) -> ChildTurn:
+        from lastword.backends.acp.session import NoAnswer, open_session
+        from lastword.backends.acp.turn import AUTH_REQUIRED, AcpTurn, exit_facts
+
+        try:
+            opened = await open_session(peer, self.agent, self.name, spec.task, resume.session if resume else None)
+        except NoAnswer:
+            return StillbornTurn(spec, {"category": "no-answer", "limit": self.agent.handshake_timeout})
+        except RpcError as error:
+            category = "authentication" if error.code == AUTH_REQUIRED else "agent-error"
+            return StillbornTurn(spec, {"category": category, "rpc_code": error.code})
+        except ProtocolViolated:
+            return StillbornTurn(spec, {"category": "protocol"})
+        except ConnectionLost:
+            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)))
+        inbox.session_id = opened.id
+        return AcpTurn(
+            spec,
+            resume,
+            backend=self.name,
+            agent=self.agent,
+            process=process,
+            peer=peer,
+            inbox=inbox,
+            opened=opened,
+        )
+
+
+class StillbornTurn:
+    """The turn of an agent that failed before it could take a prompt."""
+
+    session: SessionRef | None = None
+
+    def __init__(self, spec: TurnSpec, facts: JsonObject) -> None:
+        self._spec = spec
+        self._facts = facts
+
+    async def events(self) -> AsyncIterator[SessionEvent]:
+        yield events.user_message(self._spec.task.prompt_blocks, turn=self._spec.turn)
+        yield events.turn_end(contract.ERROR, turn=self._spec.turn, diagnostic={"stage": "handshake", **self._facts})
+
+    async def cancel(self) -> None:
+        await asyncio.sleep(0)
+
+
+def _log_stderr(name: str, process: ChildProcess) -> None:
+    """Only how much there was: an agent's stderr may hold anything, keys among it."""
+    if process.stderr_tail:
+        logger.debug("the agent of %s left %d lines of stderr", name, len(process.stderr_tail))

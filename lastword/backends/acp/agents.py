@@ -1,0 +1,98 @@
+"""Agents that speak the Agent Client Protocol: how each is started, and what has to be known about it.
+
+One table. What differs between agents is data here; the code of the backend treats them alike. The observations are of
+the versions that `docs/children.md` names.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_PROVIDER_KEYS: Final = [
+    *("ANTHROPIC_*", "OPENAI_*", "GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY", "DEEPSEEK_*", "OPENROUTER_API_KEY"),
+]
+
+
+class AcpAgent(BaseModel):
+    """One agent. A settings file may change any field of a preset, or define an agent of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: list[str] = Field(min_length=1)
+    """Program and arguments; the program is looked for on the worker's PATH."""
+    env: dict[str, str] = {}
+    """Set for the agent, on top of the allow-listed environment."""
+    env_from_worker: list[str] = []
+    """Names of variables it takes from the worker's environment, its model's key among them. `NAME*` is all that begin
+    so."""
+    mode: str | None = None
+    """The session mode to set: the one in which a person, here the permission policy, is asked."""
+    asks: bool = True
+    """It asks for permissions. One that does not does what its model says, whatever the policy."""
+    notices: Literal["none", "unidentified", "startup"] = "none"
+    """Which message chunks are the agent's own words: those without a `messageId`, or a banner at the start."""
+    error_prefix: str | None = None
+    """How a message begins that is the agent's error text and not its model's."""
+    handshake_timeout: float = Field(default=60.0, gt=0, le=600)
+    """Seconds for each answer before the prompt."""
+    version: list[str] | None = None
+    """Arguments that make the program print its version."""
+    install: str = ""
+    """How to get it."""
+
+
+PRESETS: Final[dict[str, AcpAgent]] = {
+    "claude": AcpAgent(
+        command=["claude-agent-acp"],
+        env={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+        env_from_worker=["ANTHROPIC_*", "CLAUDE_*", "IS_SANDBOX"],
+        # It starts in `auto`, where a model approves.
+        mode="default",
+        notices="unidentified",
+        error_prefix="API Error",
+        install="npm install -g @agentclientprotocol/claude-agent-acp (Node 22 or newer)",
+    ),
+    "codex": AcpAgent(
+        command=["codex-acp"],
+        env_from_worker=["OPENAI_*", "CODEX_*"],
+        mode="read-only",
+        notices="unidentified",
+        install="npm install -g @agentclientprotocol/codex-acp",
+    ),
+    "opencode": AcpAgent(
+        command=["opencode", "acp"],
+        # Its own default is to ask for nothing.
+        env={"OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"ask","external_directory":"ask"}'},
+        env_from_worker=["OPENCODE_*", *_PROVIDER_KEYS],
+        version=["--version"],
+        install="npm install -g opencode-ai",
+    ),
+    "gemini": AcpAgent(
+        command=["gemini", "--acp"],
+        env_from_worker=["GEMINI_*", "GOOGLE_*"],
+        mode="default",
+        version=["--version"],
+        install="npm install -g @google/gemini-cli",
+    ),
+    "qwen": AcpAgent(
+        command=["qwen", "--acp"],
+        env_from_worker=["QWEN_*", "OPENAI_*", "DASHSCOPE_API_KEY"],
+        mode="default",
+        version=["--version"],
+        install="npm install -g @qwen-code/qwen-code (Node 22 or newer)",
+    ),
+    "pi": AcpAgent(
+        command=["pi-acp"],
+        env_from_worker=["PI_*", *_PROVIDER_KEYS],
+        asks=False,
+        notices="startup",
+        install="npm install -g pi-acp @earendil-works/pi-coding-agent (Node 22 or newer)",
+    ),
+    "dsh": AcpAgent(
+        command=["dsh", "--profile", "acp"],
+        env_from_worker=["DSH_*", "DEEPSEEK_*"],
+        install="pip install --pre deepseek-harness-sdk deepseek-harness-runtime-bin, and set DSH_HOME",
+    ),
+}
