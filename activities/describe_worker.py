@@ -40,6 +40,8 @@ class DescribeWorkerActivity:
 def _report(name: str, backends: Mapping[str, Backend]) -> BackendReport:
     try:
         backend = backends[name]
-        return BackendReport(name=name, capabilities=backend.capabilities, missing=backend.missing())
+        return BackendReport(
+            name=name, capabilities=backend.capabilities, version=backend.version(), missing=backend.missing()
+        )
     except Exception as error:
         return BackendReport(name=name, missing=[f"It cannot be loaded: {error}"])

@@ -12,6 +12,7 @@ from lastword.core.contract import SessionRef
 from lastword.core.events import ASSISTANT_MESSAGE, TOOL_CALL, TURN_END, JsonObject, SessionEvent, mend_text
 from lastword.core.output import AssistantOutputFold
 from lastword.core.ports import AttemptLog
+from lastword.core.redaction import is_private, public_row
 from lastword.core.tally import Tally
 
 
@@ -44,6 +45,7 @@ class TurnRecorder:
         self._session: Callable[[], SessionRef | None] = lambda: None
         self._seal_lock = asyncio.Lock()
         self._sealing: asyncio.Task[None] | None = None
+        self._seal_wanted = False
         self._sealed_fold = self._small_fold()
         self._sealed_tally = tally.model_copy()
 
@@ -72,7 +74,7 @@ class TurnRecorder:
         self.on_news()
         if event.type in (TOOL_CALL, TURN_END) or self._log.unsealed_bytes > options.MAX_TAIL:
             await self.seal()
-        elif event.type == ASSISTANT_MESSAGE or self._log.unsealed_bytes >= options.SEAL_AT:
+        elif event.type == ASSISTANT_MESSAGE or is_private(event) or self._log.unsealed_bytes >= options.SEAL_AT:
             self._seal_soon()
         return event
 
@@ -95,7 +97,7 @@ class TurnRecorder:
             sealed_seq=self._log.sealed_seq,
             fold=self._sealed_fold,
             tally=self._sealed_tally,
-            tail=tail,
+            tail=[public_row(row) for row in tail],
             session=self._session(),
             started=self.started,
             beats=beats,
@@ -103,13 +105,17 @@ class TurnRecorder:
         )
 
     def _seal_soon(self) -> None:
+        self._seal_wanted = True
         if self._sealing is None or self._sealing.done():
             self._sealing = asyncio.create_task(self._seal_quietly())
 
     async def _seal_quietly(self) -> None:
         # The error reaches the turn through `failed`; nobody awaits this task.
         try:
-            await self.seal()
+            while self._seal_wanted:
+                # What is recorded while this runs wants a seal of its own.
+                self._seal_wanted = False
+                await self.seal()
         except Exception as error:
             self._fail(error)
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -62,6 +62,13 @@ def child_environment(extra: Mapping[str, str] = {}, from_worker: Iterable[str] 
     prefixes = tuple(name[:-1] for name in wanted if name.endswith("*"))
     inherited = {n: v for n, v in os.environ.items() if n in exact or (prefixes and n.startswith(prefixes))}
     return inherited | dict(extra)
+
+
+def exit_facts(code: int | None) -> dict[str, Any]:
+    """The facts of a process that ended before its turn did."""
+    if code is None:
+        return {"category": "unfinished"}
+    return {"category": "crash", **({"signal": -code} if code < 0 else {"exit_code": code})}
 
 
 class ChildFamily:

@@ -66,6 +66,10 @@ class JsonRpcPeer:
         await asyncio.gather(self._reader, *self._answering, return_exceptions=True)
         self._lose(ConnectionLost())
 
+    async def ended(self) -> None:
+        """Returns when nothing more can be read."""
+        await asyncio.wait([self._reader])
+
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
         """The child's result. Raises RpcError, ConnectionLost."""
         if self._lost is not None:

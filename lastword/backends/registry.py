@@ -63,10 +63,26 @@ def installed_backends(
 
         return AcpBackend(f"acp:{name}", known[name])
 
+    def deepseek_harness() -> Backend:
+        from lastword.backends.deepseek_harness import DeepSeekHarnessBackend
+
+        return DeepSeekHarnessBackend()
+
+    def claude_agent() -> Backend:
+        from lastword.backends.claude_agent import ClaudeAgentBackend
+
+        return ClaudeAgentBackend()
+
     known = acp_agents(agents or {})
     acps = {f"acp:{name}": partial(acp, name) for name in known}
     others = {point.name: lambda point=point: point.load()() for point in entry_points(group=ENTRY_POINTS)}
-    return BackendRegistry({**others, **acps, "in-process": in_process, "scripted": scripted})
+    ours = {
+        "in-process": in_process,
+        "scripted": scripted,
+        "deepseek-harness": deepseek_harness,
+        "claude-agent": claude_agent,
+    }
+    return BackendRegistry({**others, **acps, **ours})
 
 
 def acp_agents(agents: Mapping[str, Mapping[str, Any]]) -> dict[str, AcpAgent]:

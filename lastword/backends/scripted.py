@@ -43,6 +43,9 @@ class ScriptedBackend:
     def missing(self, task: ChildTask | None = None) -> list[str]:
         return []
 
+    def version(self) -> str | None:
+        return None
+
     @asynccontextmanager
     async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ScriptedTurn]:
         try:

@@ -18,11 +18,13 @@ _FLAGS = {
     "max_tokens": "--max-tokens",
     "on_worker_loss": "--on-worker-loss",
     "label": "--label",
+    "permissions": "--permissions",
     "output_schema": "--schema",
     "mcp_servers": "--mcp",
     "limits.wall_clock": "--timeout",
     "limits.idle": "--idle-timeout",
     "limits.tokens": "--token-budget",
+    "limits.cost_usd": "--max-cost",
     "limits.steps": "--max-steps",
     "limits.tool_calls": "--max-tool-calls",
 }
@@ -73,6 +75,15 @@ def mcp_servers(text: str) -> list[Any]:
     """A server or a list of them, as JSON or in a file."""
     value = _json(text, "--mcp") if text.lstrip()[:1] in ("[", "{") else json_file(Path(text), "--mcp")
     return value if isinstance(value, list) else [value]
+
+
+def permission_policy(text: str) -> Any:
+    """One of the modes that need no more said, or a policy as JSON or in a file."""
+    if text in ("reject", "allow", "ask"):
+        return {"mode": text}
+    if text.lstrip()[:1] == "{":
+        return _json(text, "--permissions")
+    return json_file(Path(text), "--permissions")
 
 
 def backend_options(pairs: Sequence[str], script: Path | None) -> dict[str, Any]:

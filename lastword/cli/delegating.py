@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.asking import backend_options, json_file, mcp_servers, prompt_of, request_of
+from lastword.cli.asking import backend_options, json_file, mcp_servers, permission_policy, prompt_of, request_of
 from lastword.cli.connection import AsJson, DataDir, connect
 from lastword.cli.errors import COMPLETED, told_as_json
 from lastword.cli.rendering import note, print_json
@@ -35,11 +35,18 @@ def delegate(
     idle_timeout: Annotated[float | None, typer.Option("--idle-timeout", help="Seconds without an event.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Output tokens of one reply.")] = None,
     token_budget: Annotated[int | None, typer.Option("--token-budget", help="Tokens of the whole turn.")] = None,
+    max_cost: Annotated[float | None, typer.Option("--max-cost", help="US dollars of the whole turn.")] = None,
     max_steps: Annotated[int | None, typer.Option("--max-steps", help="Model requests.")] = None,
     max_tool_calls: Annotated[int | None, typer.Option("--max-tool-calls", help="Tool calls.")] = None,
     on_worker_loss: Annotated[
         str, typer.Option("--on-worker-loss", help="resume, restart or settle.", metavar="POLICY")
     ] = "resume",
+    permissions: Annotated[
+        str | None,
+        typer.Option(
+            "--permissions", help="reject, allow, ask, or a policy: JSON, or a file with it.", metavar="POLICY"
+        ),
+    ] = None,
     schema: Annotated[Path | None, typer.Option("--schema", help="File with a JSON schema for the answer.")] = None,
     mcp: Annotated[str | None, typer.Option("--mcp", help="MCP servers: a JSON list, or a file with one.")] = None,
     allow_tool: Annotated[list[str] | None, typer.Option("--allow-tool", help="Only these tools.")] = None,
@@ -67,10 +74,13 @@ def delegate(
                 "wall_clock": timeout,
                 "idle": idle_timeout,
                 "tokens": token_budget,
+                "cost_usd": max_cost,
                 "steps": max_steps,
                 "tool_calls": max_tool_calls,
             },
         }
+        if permissions is not None:
+            fields["permissions"] = permission_policy(permissions)
         if schema is not None:
             fields["output_schema"] = json_file(schema, "--schema")
         if mcp is not None:

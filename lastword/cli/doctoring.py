@@ -67,7 +67,7 @@ def doctor(as_json: AsJson = False, data_dir: DataDir = None) -> int:
         print_json({"ok": found.code == COMPLETED, "checks": shown, **found.facts})
     else:
         for check in found.checks:
-            print(f"{check.verdict:<9}{check.name:<12} {check.detail}")
+            print(f"{check.verdict:<9}{check.name:<13} {check.detail}")
             if check.remedy:
                 print(f"{'':<9}{check.remedy}")
     return found.code
@@ -86,11 +86,11 @@ def backends(as_json: AsJson = False, data_dir: DataDir = None) -> int:
         return COMPLETED
     for report in reports:
         able = [name for name, value in report.capabilities or () if value is True]
-        print(f"{report.name:<12} {'ready' if not report.missing else 'not ready'}")
+        print(f"{report.name:<14} {'ready' if not report.missing else 'not ready'} {report.version or ''}".rstrip())
         if able:
-            print(f"{'':<13}can: {', '.join(able)}")
+            print(f"{'':<15}can: {', '.join(able)}")
         for sentence in report.missing:
-            print(f"{'':<13}{sentence}")
+            print(f"{'':<15}{sentence}")
     return COMPLETED
 
 
@@ -172,7 +172,9 @@ async def _look_at_server(found: Examination, settings: Settings) -> None:
     _compare_logs(found, report)
     for backend in report.backends:
         # A backend that nobody has set up is no problem of the whole; it is told all the same.
-        found.found(backend.name, "not ready" if backend.missing else "ready", remedy=" ".join(backend.missing) or None)
+        state = "not ready" if backend.missing else "ready"
+        detail = f"{state}, version {backend.version}" if backend.version else state
+        found.found(backend.name, detail, remedy=" ".join(backend.missing) or None)
     if all(backend.missing for backend in report.backends):
         found.found("backends", "none is ready", ok=False, remedy="See the remedies above.")
 

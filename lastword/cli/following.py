@@ -14,7 +14,7 @@ from lastword.core.errors import LastwordError, RequestRejected, ServerUnreachab
 if TYPE_CHECKING:
     from lastword.client import DelegationClient
     from lastword.core.contract import DelegationResult
-    from lastword.watching import Progress
+    from lastword.watching import Progress, Watched
 
 PICK_UP_GRACE = 5.0
 """Seconds in the queue after which it is said that nobody takes from it."""
@@ -86,8 +86,19 @@ class Follower:
                 self._text.finish(item.result)
                 return item.result
             else:
+                self._note_question(item)
                 self._text.take(item)
         raise AssertionError("unreachable: watching ends with the result")
+
+    def _note_question(self, item: Watched) -> None:
+        from lastword.core.events import PERMISSION_REQUEST
+        from lastword.watching import EventSeen
+
+        if isinstance(item, EventSeen) and item.event.type == PERMISSION_REQUEST:
+            asked = item.event.data.get("request", {})
+            self._text.end_line()
+            what = f"{asked.get('kind')} {asked.get('title', '')}".strip()
+            note(f"the child asks to {what}; answer it: lastword answer {self._id} allow|reject", style="yellow")
 
     def _on_status(self, progress: Progress) -> None:
         self._be_patient(progress.phase == "queued")

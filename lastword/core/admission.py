@@ -45,6 +45,7 @@ def needs(task: ChildTask) -> list[str]:
         "output_schema": task.output_schema,
         "max_tokens": task.max_tokens,
         "usage": task.limits.tokens,
+        "cost": task.limits.cost_usd,
     }
     blocks = {str(block.get("type")) for block in task.prompt_blocks}
     return [name for name, value in asked.items() if value] + [f"prompt block {kind}" for kind in sorted(blocks)]

@@ -65,6 +65,8 @@ class Limits(_Strict):
     """No event from the child for this long."""
     tokens: int | None = Field(default=None, gt=0)
     """Input plus output tokens, as far as the child reports them."""
+    cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """US dollars, as far as the child reports them."""
     steps: int | None = Field(default=None, gt=0)
     """Model requests."""
     tool_calls: int | None = Field(default=None, gt=0)
@@ -297,10 +299,19 @@ class Capabilities(_Strict):
     max_tokens: bool = False
     usage: bool = False
     """Reports tokens; without it a token limit cannot be kept."""
+    cost: bool = False
+    """Reports what it costs; without it a cost limit cannot be kept."""
     resume: Literal["log", "session"] | None = None
     """By what a lost turn can be continued where it was cut: its own log, or the session that the agent keeps. Without
     it, and without a session, it restarts or settles."""
     prompt_blocks: frozenset[str] = frozenset({"text"})
+
+    @field_validator("resume", mode="before")
+    @classmethod
+    def _as_0_1_said_it(cls, resume: object) -> object:
+        if isinstance(resume, bool):
+            return "log" if resume else None
+        return resume
 
 
 class LifecycleEdge(_Tolerant):

@@ -22,6 +22,7 @@ CATEGORIES: Final = frozenset(
         "authentication",
         "connection",
         "context-window",
+        "cost-limit",
         "crash",
         "content-filter",
         "empty-reply",

@@ -67,6 +67,10 @@ class Backend(Protocol):
         """What this machine lacks to run the task (or any task), each as one sentence with the remedy."""
         ...
 
+    def version(self) -> str | None:
+        """Of the program that runs its children, if it is one of its own. May run it: not for an event loop."""
+        ...
+
     def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AbstractAsyncContextManager[ChildTurn]:
         """Start the child. Leaving the context disposes it and returns when its whole process tree is gone.
 

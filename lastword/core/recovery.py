@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from lastword.core.checkpoint import Checkpoint
 from lastword.core.contract import OnWorkerLoss, TurnSpec
@@ -17,6 +17,12 @@ Plan: TypeAlias = Literal["finished", "resume", "restart", "settle"]
 
 MAX_LOSSES = 3
 """Attempts that may be lost with their worker before the turn settles."""
+
+GO_ON: Final = (
+    "You were interrupted while you worked on the request above; nobody has seen your answer. What you did before"
+    " counts: do not do it again. Finish what is left of the task, then give the whole answer, from its beginning."
+)
+"""What an agent is told that takes up a session whose turn was cut."""
 
 
 def plan_recovery(policy: OnWorkerLoss, *, lost: bool, ended: bool, resumable: bool, tools_called: bool) -> Plan:

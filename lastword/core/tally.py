@@ -34,6 +34,8 @@ class Tally(BaseModel):
                 return Diagnostic(backend=backend, category="step-limit", limit=limits.steps)
             if limits.tokens is not None and self.usage.tokens >= limits.tokens:
                 return Diagnostic(backend=backend, category="token-limit", limit=limits.tokens)
+            if limits.cost_usd is not None and (self.usage.cost_usd or 0.0) >= limits.cost_usd:
+                return Diagnostic(backend=backend, category="cost-limit", limit=limits.cost_usd)
         elif event.type == TOOL_CALL:
             if limits.tool_calls is not None and self.tool_calls >= limits.tool_calls:
                 return Diagnostic(backend=backend, category="tool-call-limit", limit=limits.tool_calls)

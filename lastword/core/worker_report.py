@@ -12,6 +12,8 @@ class BackendReport(BaseModel):
 
     name: str
     capabilities: Capabilities | None = None
+    version: str | None = None
+    """Of the program that runs its children, where there is one and it tells."""
     missing: list[str] = []
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from lastword.core.recovery import GO_ON
+
 Finish: TypeAlias = Literal["stop", "length", "tool", "refusal"]
 
 _MARK = re.compile(r"\[\[scn:([a-z0-9_]+)(?::(.*?))?\]\]", re.S)
@@ -73,9 +75,24 @@ def choose(messages: list[dict[str, Any]], is_tool_result: Callable[[dict[str, A
     if name == "twice" and sum(map(is_tool_result, messages)) < 2:
         tool, _, arguments = (argument or "").partition(":")
         return Plan(name, [Call(tool, (arguments,), id="call_0")], "tool")
+    if name == "tool_then_slow":
+        return _tool_then_slow(argument or "", messages, is_tool_result)
     if messages and is_tool_result(messages[-1]):
         return Plan("after_tool", [Say("Tool result "), Say("seen, done.")])
     return plan_of(name, argument)
+
+
+def _tool_then_slow(
+    argument: str, messages: list[dict[str, Any]], is_tool_result: Callable[[dict[str, Any]], bool]
+) -> Plan:
+    """A tool call; after its result a count too long to end; asked again then, an answer."""
+    if not any(map(is_tool_result, messages)):
+        tool, _, arguments = argument.partition(":")
+        return Plan("tool_then_slow", [Say("Calling. "), Call(tool, (arguments,))], "tool")
+    # A provider's client may put the tool's result and what the user says then into one message.
+    if is_tool_result(messages[-1]) and not any(GO_ON in text for text in texts(messages[-1])):
+        return Plan("counting", plan_of("slow", "2000").steps)
+    return Plan("went_on", [Say("All of it: "), Say("counted.")])
 
 
 def plan_of(name: str, argument: str | None) -> Plan:

@@ -50,10 +50,24 @@ async def main(version: str) -> None:
                 await asyncio.sleep(0.05)
             await worker.kill()
             await record(house, "lost_and_settled", version, await finished(house, id))
+            await record(house, "answered", version, await answered(house))
+            ask = {"mode": "ask", "answer_within": 0.5}
+            id = await started(house, scripted({"ask": {"kind": "execute"}}, permissions=ask))
+            await record(house, "not_answered", version, id)
             async with house.worker():
                 handle = await env.client.start_workflow("LastwordPing", id="ping", task_queue=house.queue)
                 await handle.result()
             await record(house, "ping", version, "ping")
+
+
+async def answered(house: House) -> str:
+    async with house.worker():
+        id = await house.client.start(scripted({"ask": {"kind": "execute"}}, permissions={"mode": "ask"}))
+        while not await house.client.questions(id):
+            await asyncio.sleep(0.05)
+        await house.client.answer(id, "allow")
+        await house.client.result(id)
+    return id
 
 
 async def started(house: House, request: DelegationRequest) -> str:

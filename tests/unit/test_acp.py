@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from lastword.backends.acp import AcpBackend
-from lastword.backends.acp.agents import AcpAgent
-from lastword.backends.acp.turn import GO_ON
+from lastword.backends.acp.agents import PRESETS, AcpAgent
 from lastword.backends.acp.updates import UpdateReader
 from lastword.backends.orphan_guard import MARK, is_alive
 from lastword.core.contract import ChildTask, LogRef, SessionRef, TurnSpec
@@ -20,6 +19,7 @@ from lastword.core.errors import RequestRejected, ResumeRefused
 from lastword.core.events import SessionEvent, text_of
 from lastword.core.output import final_assistant_output
 from lastword.core.ports import Resume
+from lastword.core.recovery import GO_ON
 from tests.hosts import FixedHost
 from tests.integration.contract.rigs import acp_agent
 
@@ -223,8 +223,8 @@ async def test_a_command_that_is_not_there_is_named_with_how_to_get_it() -> None
     ]
 
 
-def _read(agent: dict[str, Any], *updates: dict[str, Any], banner: str | None = None) -> UpdateReader:
-    reader = UpdateReader(AcpAgent(command=["x"], **agent), turn=1, step=0, banner=banner)
+def _read(agent: dict[str, Any], *updates: dict[str, Any]) -> UpdateReader:
+    reader = UpdateReader(AcpAgent(command=["x"], **agent), turn=1, step=0)
     reader.events = [event for update in updates for event in reader.read(update)]  # type: ignore[attr-defined]
     return reader
 
@@ -238,18 +238,21 @@ def _notices(reader: UpdateReader) -> list[str]:
 
 
 def test_a_chunk_without_an_id_is_the_agents_own_where_it_marks_its_models_so() -> None:
-    reader = _read({"notices": "unidentified"}, _chunk("Warning!"), _chunk("words", messageId="m"))
+    reader = _read({"unidentified_notices": True}, _chunk("Warning!"), _chunk("words", messageId="m"))
     assert _notices(reader) == ["Warning!"]
     assert text_of(reader.message) == "words"
 
 
-def test_a_banner_at_the_start_is_the_agents_own() -> None:
-    reader = _read({"notices": "startup"}, _chunk("agent v1\n"), _chunk("words"), banner="agent v1\n")
-    assert (_notices(reader), text_of(reader.message)) == (["agent v1\n"], "words")
+def test_a_chunk_that_is_wholly_the_agents_own_is_a_notice() -> None:
+    pi = PRESETS["pi"].model_dump(exclude={"command"})
+    own = ["pi v1.6.0\n---\n", "Retrying (attempt 1/3, waiting 2s)...", "Retry finished, resuming."]
+    reader = _read(pi, *map(_chunk, own), _chunk("Retrying (attempt 1/3, waiting 2s)... is what it says"))
+    assert _notices(reader) == own
+    assert text_of(reader.message) == "Retrying (attempt 1/3, waiting 2s)... is what it says"
 
 
 def test_an_error_text_is_the_agents_own_as_a_whole_message() -> None:
-    agent = {"error_prefix": "API Error"}
+    agent = {"notices": ["API Error"]}
     reader = _read(agent, _chunk("API Error: 500", messageId="e"), _chunk(" of ours", messageId="e"))
     assert (_notices(reader), reader.message) == (["API Error: 500", " of ours"], [])
     reader = _read(agent, _chunk("An ", messageId="m"), _chunk("API Error is", messageId="m"))

@@ -14,7 +14,7 @@ from lastword.core.checkpoint import Checkpoint
 from lastword.core.contract import ChildTask, LogRef, TurnSpec
 from lastword.core.errors import Fenced
 from lastword.core.events import text_of
-from lastword.core.output import AssistantOutputFold
+from lastword.core.output import AssistantOutputFold, final_assistant_output
 from lastword.core.recovery import recover, recover_without_log
 from lastword.core.tally import Tally
 from lastword.sessions import ObstoreSessionStore, open_store
@@ -113,3 +113,42 @@ def test_many_children_stretch_the_pace_to_the_workers_rate() -> None:
     for _ in range(400):
         pacer.enter()
     assert pacer.interval == 500 / options.BEATS_PER_SECOND
+
+
+async def test_what_a_child_read_does_not_travel_in_a_checkpoint(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    log = store.attempt(REF, turn=1, attempt=1, first_seq=0)
+    recorder = TurnRecorder(log, attempt=1, fold=AssistantOutputFold(), tally=Tally(), started=None)
+    secret = "sk-canary-file"
+    private = [
+        events.tool_call("1", "read", {"path": secret}, turn=1, step=1),
+        events.tool_update("1", "read", {"path": secret}, turn=1, step=1),
+        events.tool_result("1", [events.text_block(secret)], turn=1, step=1),
+        events.permission_request("q", {"kind": "read", "input": secret}, turn=1),
+        events.permission_decision({"kind": "read", "input": secret}, {"decision": "allow"}, turn=1),
+        events.backend_state({"history": secret}, turn=1),
+    ]
+    for event in private:
+        log.append(event)
+    log.append(events.text_delta("its own words", turn=1, step=2))
+    checkpoint = recorder.checkpoint()
+    assert secret not in checkpoint.model_dump_json()
+    # The log itself has not got them either: only the worker had, and it is gone.
+    await store.fence(REF, turn=1, attempt=1, first_seq=0, tail=checkpoint.tail)
+    kept = [item async for item in store.read(REF)]
+    assert [item.seq for item in kept] == list(range(7))  # type: ignore[union-attr]
+    assert kept[0].type == "tool/call"  # type: ignore[union-attr]
+    assert final_assistant_output(kept) == [events.text_block("its own words")]  # type: ignore[arg-type]
+    await recorder.close()
+
+
+async def test_what_a_child_read_is_sealed_at_once(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    log = store.attempt(REF, turn=1, attempt=1, first_seq=0)
+    recorder = TurnRecorder(log, attempt=1, fold=AssistantOutputFold(), tally=Tally(), started=None)
+    for n in range(3):
+        await recorder.record(events.tool_result(str(n), [], turn=1, step=1))
+    async with asyncio.timeout(10):
+        while log.sealed_seq < 3:
+            await asyncio.sleep(0.01)
+    await recorder.close()

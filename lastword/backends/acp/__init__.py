@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from lastword.backends.acp.agents import PRESETS, AcpAgent
-from lastword.backends.child_process import ChildProcess, child_environment
+from lastword.backends.acp.version import npm_version, told_version
+from lastword.backends.child_process import ChildProcess, child_environment, exit_facts
 from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
-from lastword.core import contract, events
-from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
+from lastword.backends.stillborn import StillbornTurn
+from lastword.core.contract import Capabilities, ChildTask, TurnSpec
 from lastword.core.errors import RequestRejected
-from lastword.core.events import JsonObject, SessionEvent
 from lastword.core.ports import ChildHost, ChildTurn, Resume
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class AcpBackend:
         found = []
         if importlib.util.find_spec("acp") is None:
             found.append("agent-client-protocol is not installed where the worker runs: pip install 'lastword[acp]'.")
-        if shutil.which(self.agent.command[0]) is None:
+        if self._program() is None:
             how = (
                 f" Install it: {self.agent.install}." if self.agent.install else " Install it, or correct its command."
             )
@@ -60,6 +60,15 @@ class AcpBackend:
         if task is not None and task.options:
             found.append(f"The backend {self.name!r} has no options; leave --option out.")
         return found
+
+    def version(self) -> str | None:
+        path = self._program()
+        if path is None:
+            return None
+        return npm_version(path) or told_version([path, *self.agent.version], self.agent)
+
+    def _program(self) -> str | None:
+        return shutil.which(self.agent.command[0], path=child_environment(self.agent.env).get("PATH"))
 
     @asynccontextmanager
     async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ChildTurn]:
@@ -91,7 +100,7 @@ class AcpBackend:
         self, spec: TurnSpec, resume: Resume | None, process: ChildProcess, peer: JsonRpcPeer, inbox: Inbox
     ) -> ChildTurn:
         from lastword.backends.acp.session import NoAnswer, open_session
-        from lastword.backends.acp.turn import AUTH_REQUIRED, AcpTurn, exit_facts
+        from lastword.backends.acp.turn import AUTH_REQUIRED, AcpTurn
 
         try:
             opened = await open_session(peer, self.agent, self.name, spec.task, resume.session if resume else None)
@@ -115,23 +124,6 @@ class AcpBackend:
             inbox=inbox,
             opened=opened,
         )
-
-
-class StillbornTurn:
-    """The turn of an agent that failed before it could take a prompt."""
-
-    session: SessionRef | None = None
-
-    def __init__(self, spec: TurnSpec, facts: JsonObject) -> None:
-        self._spec = spec
-        self._facts = facts
-
-    async def events(self) -> AsyncIterator[SessionEvent]:
-        yield events.user_message(self._spec.task.prompt_blocks, turn=self._spec.turn)
-        yield events.turn_end(contract.ERROR, turn=self._spec.turn, diagnostic={"stage": "handshake", **self._facts})
-
-    async def cancel(self) -> None:
-        await asyncio.sleep(0)
 
 
 def _log_stderr(name: str, process: ChildProcess) -> None:

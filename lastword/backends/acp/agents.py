@@ -6,7 +6,7 @@ the versions that `docs/children.md` names.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,14 +31,14 @@ class AcpAgent(BaseModel):
     """The session mode to set: the one in which a person, here the permission policy, is asked."""
     asks: bool = True
     """It asks for permissions. One that does not does what its model says, whatever the policy."""
-    notices: Literal["none", "unidentified", "startup"] = "none"
-    """Which message chunks are the agent's own words: those without a `messageId`, or a banner at the start."""
-    error_prefix: str | None = None
-    """How a message begins that is the agent's error text and not its model's."""
+    unidentified_notices: bool = False
+    """Message chunks without a `messageId` are the agent's own words, not its model's."""
+    notices: list[str] = []
+    """Patterns of what else is the agent's own: a message that begins so, or a chunk without `messageId` that is so."""
     handshake_timeout: float = Field(default=60.0, gt=0, le=600)
     """Seconds for each answer before the prompt."""
-    version: list[str] | None = None
-    """Arguments that make the program print its version."""
+    version: list[str] = ["--version"]
+    """Arguments that make the program print its version; for one that does not come from npm."""
     install: str = ""
     """How to get it."""
 
@@ -50,15 +50,15 @@ PRESETS: Final[dict[str, AcpAgent]] = {
         env_from_worker=["ANTHROPIC_*", "CLAUDE_*", "IS_SANDBOX"],
         # It starts in `auto`, where a model approves.
         mode="default",
-        notices="unidentified",
-        error_prefix="API Error",
+        unidentified_notices=True,
+        notices=[r"API Error", r"Failed to authenticate\. API Error"],
         install="npm install -g @agentclientprotocol/claude-agent-acp (Node 22 or newer)",
     ),
     "codex": AcpAgent(
         command=["codex-acp"],
         env_from_worker=["OPENAI_*", "CODEX_*"],
         mode="read-only",
-        notices="unidentified",
+        unidentified_notices=True,
         install="npm install -g @agentclientprotocol/codex-acp",
     ),
     "opencode": AcpAgent(
@@ -66,28 +66,29 @@ PRESETS: Final[dict[str, AcpAgent]] = {
         # Its own default is to ask for nothing.
         env={"OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"ask","external_directory":"ask"}'},
         env_from_worker=["OPENCODE_*", *_PROVIDER_KEYS],
-        version=["--version"],
         install="npm install -g opencode-ai",
     ),
     "gemini": AcpAgent(
         command=["gemini", "--acp"],
         env_from_worker=["GEMINI_*", "GOOGLE_*"],
         mode="default",
-        version=["--version"],
         install="npm install -g @google/gemini-cli",
     ),
     "qwen": AcpAgent(
         command=["qwen", "--acp"],
         env_from_worker=["QWEN_*", "OPENAI_*", "DASHSCOPE_API_KEY"],
         mode="default",
-        version=["--version"],
         install="npm install -g @qwen-code/qwen-code (Node 22 or newer)",
     ),
     "pi": AcpAgent(
         command=["pi-acp"],
         env_from_worker=["PI_*", *_PROVIDER_KEYS],
         asks=False,
-        notices="startup",
+        notices=[
+            r"pi v\d[^\n]*\n.*",
+            r"Retrying \(attempt \d+/\d+, waiting \S+\)\.\.\.",
+            r"Retry finished, resuming\.",
+        ],
         install="npm install -g pi-acp @earendil-works/pi-coding-agent (Node 22 or newer)",
     ),
     "dsh": AcpAgent(

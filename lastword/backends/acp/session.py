@@ -46,7 +46,6 @@ class AcpSession:
     id: str
     resumable: bool
     cwd: str
-    banner: str | None = None
     answer: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -95,7 +94,7 @@ async def open_session(
             answer = await _ask(peer, "session/resume" if can_resume else "session/load", again, wait)
         except RpcError as error:
             raise ResumeRefused(f"The agent of {backend!r} does not know its session any more.") from error
-    session = AcpSession(id, can_resume or can_load, cwd, _banner(answer), answer)
+    session = AcpSession(id, can_resume or can_load, cwd, answer)
     await _set_mode(peer, agent, backend, session)
     if task.model is not None:
         await _set_model(peer, backend, session, task.model, wait)
@@ -202,11 +201,3 @@ def _values(options: object) -> list[Any]:
         if isinstance(option, Mapping):
             found += _values(option["options"]) if "options" in option else [option.get("value")]
     return found
-
-
-def _banner(answer: Mapping[str, Any]) -> str | None:
-    """pi says a greeting as a message; it also tells which."""
-    meta = answer.get("_meta")
-    facts = meta.get("piAcp") if isinstance(meta, Mapping) else None
-    text = facts.get("startupInfo") if isinstance(facts, Mapping) else None
-    return text if isinstance(text, str) else None

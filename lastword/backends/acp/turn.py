@@ -11,21 +11,16 @@ from typing import Any, Final
 from lastword.backends.acp.agents import AcpAgent
 from lastword.backends.acp.session import AcpSession
 from lastword.backends.acp.updates import UpdateReader, kind_of, paths_of, usage_of
-from lastword.backends.child_process import ChildProcess
+from lastword.backends.child_process import ChildProcess, exit_facts
 from lastword.backends.json_rpc import METHOD_NOT_FOUND, ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
 from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
 from lastword.core.events import Block, JsonObject, SessionEvent, text_block
 from lastword.core.permissions import PermissionRequest
 from lastword.core.ports import ChildHost, Resume
+from lastword.core.recovery import GO_ON
 
 logger = logging.getLogger("lastword.child")
-
-GO_ON: Final = (
-    "You were interrupted while you worked on the request above; nobody has seen your answer. What you did before"
-    " counts: do not do it again. Finish what is left of the task, then give the whole answer, from its beginning."
-)
-"""What an agent is told that takes up a session whose turn was cut."""
 
 AUTH_REQUIRED: Final = -32000
 _UPDATES_AHEAD: Final = 256
@@ -96,7 +91,7 @@ class AcpTurn:
         self._inbox = inbox
         self._opened = opened
         step = resume.next_step - 1 if resume else 0
-        self._reader = UpdateReader(agent, turn=spec.turn, step=step, banner=opened.banner)
+        self._reader = UpdateReader(agent, turn=spec.turn, step=step)
 
     @property
     def session(self) -> SessionRef | None:
@@ -188,13 +183,6 @@ class AcpTurn:
 
     def _end(self, reason: str, facts: JsonObject | None) -> SessionEvent:
         return events.turn_end(reason, turn=self._spec.turn, diagnostic=facts)
-
-
-def exit_facts(code: int | None) -> JsonObject:
-    """The facts of a process that ended before its turn did."""
-    if code is None:
-        return {"category": "unfinished"}
-    return {"category": "crash", **({"signal": -code} if code < 0 else {"exit_code": code})}
 
 
 def _permission_request(call: Mapping[str, Any]) -> PermissionRequest:

@@ -6,6 +6,7 @@ An update that cannot be read is skipped; nothing of it is logged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,11 +23,11 @@ class UpdateReader:
     gets a block of its own. An attempt that the agent itself gave up is not part of the message.
     """
 
-    def __init__(self, agent: AcpAgent, *, turn: int, step: int, banner: str | None = None) -> None:
+    def __init__(self, agent: AcpAgent, *, turn: int, step: int) -> None:
         self._agent = agent
+        self._notices = [re.compile(pattern, re.S) for pattern in agent.notices]
         self._turn = turn
         self._step = step
-        self._banner = banner
         self._in_step = False
         self._message_id: str | None = None
         self._notice_id: str | None = None
@@ -67,7 +68,7 @@ class UpdateReader:
     def _words(self, update: Mapping[str, Any]) -> Iterator[SessionEvent]:
         content, message_id = update.get("content"), update.get("messageId")
         text = _text_of(content)
-        if text is not None and self._is_the_agents_own(text, message_id, update.get("_meta")):
+        if text is not None and self._is_the_agents_own(text, message_id):
             yield events.agent_notice(text, turn=self._turn)
             return
         if text == "":
@@ -84,16 +85,13 @@ class UpdateReader:
             yield from self._begin_step(message_id)
             self._steps[-1].append(dict(content))
 
-    def _is_the_agents_own(self, text: str, message_id: object, meta: object) -> bool:
-        if self._agent.notices == "unidentified" and message_id is None:
-            return True
-        if self._agent.notices == "startup" and self._banner is not None and text == self._banner:
-            return True
-        prefix = self._agent.error_prefix
-        if prefix is not None and not (self._in_step and message_id == self._message_id) and text.startswith(prefix):
-            self._notice_id = message_id if isinstance(message_id, str) else None
-            return True
-        return message_id is not None and message_id == self._notice_id
+    def _is_the_agents_own(self, text: str, message_id: object) -> bool:
+        if not isinstance(message_id, str):
+            return self._agent.unidentified_notices or any(pattern.fullmatch(text) for pattern in self._notices)
+        begins = not (self._in_step and message_id == self._message_id)
+        if begins and any(pattern.match(text) for pattern in self._notices):
+            self._notice_id = message_id
+        return message_id == self._notice_id
 
     def _begin_step(self, message_id: str | None) -> Iterator[SessionEvent]:
         if self._in_step and (message_id is None or self._message_id in (None, message_id)):

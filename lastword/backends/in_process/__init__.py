@@ -10,6 +10,7 @@ import importlib.util
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING
 
 from lastword.core.contract import Capabilities, ChildTask, TurnSpec
@@ -71,6 +72,9 @@ class InProcessBackend:
             return [reason]
         self._usable.add(model)
         return []
+
+    def version(self) -> str | None:
+        return version_of("pydantic-ai-slim") if importlib.util.find_spec("pydantic_ai") else None
 
     @asynccontextmanager
     async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[InProcessTurn]:

@@ -1,0 +1,136 @@
+"""DeepSeek Harness by its SDK's runtime: the program that `deepseek-harness-sdk` brings, over its JSON-RPC.
+
+The SDK's own client starts the program with the worker's whole environment, in the worker's process group, and reads it
+in threads; so the runtime is taken from it, and the conversation is ours (decision 0004).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import os
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from typing import TYPE_CHECKING, Final
+
+from lastword.backends.child_process import ChildProcess, child_environment, exit_facts
+from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
+from lastword.backends.stillborn import StillbornTurn
+from lastword.core.contract import Capabilities, ChildTask, TurnSpec
+from lastword.core.errors import RequestRejected, ResumeRefused
+from lastword.core.ports import ChildHost, ChildTurn, Resume
+
+if TYPE_CHECKING:
+    from lastword.backends.deepseek_harness.turn import Inbox
+
+PROVIDER: Final = "deepseek-official"
+MODEL: Final = "deepseek-v4-flash"
+_HANDSHAKE: Final = 60.0
+_EXIT_GRACE: Final = 2.0
+_INSTALL: Final = "pip install --pre 'lastword[deepseek-harness]'"
+
+
+class DeepSeekHarnessBackend:
+    """Runs the harness. It asks for permissions by none of its SDK's ways: what needs one fails closed."""
+
+    name = "deepseek-harness"
+    capabilities = Capabilities(model=True, cwd=True, max_tokens=True, usage=True, resume="session")
+
+    def missing(self, task: ChildTask | None = None) -> list[str]:
+        found = [
+            f"{module} is not installed where the worker runs: {_INSTALL}."
+            for module in ("deepseek_harness_runtime", "zstandard")
+            if importlib.util.find_spec(module) is None
+        ]
+        if not os.environ.get("DSH_HOME", "").strip():
+            found.append("DSH_HOME is not set for the worker; set it to a directory for the harness's own state.")
+        if task is not None and task.cwd is not None and not os.path.isdir(task.cwd):
+            found.append(f"The worker has no directory {task.cwd!r}; choose another --cwd.")
+        if task is not None and task.options:
+            found.append(f"The backend {self.name!r} has no options; leave --option out.")
+        return found
+
+    def version(self) -> str | None:
+        try:
+            return version_of("deepseek-harness-runtime-bin")
+        except PackageNotFoundError:
+            return None
+
+    @asynccontextmanager
+    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ChildTurn]:
+        await asyncio.to_thread(importlib.import_module, "lastword.backends.deepseek_harness.turn")
+        from deepseek_harness_runtime import resolve_bundled_launch_args
+
+        from lastword.backends.deepseek_harness.turn import Inbox
+
+        program, *args = await asyncio.to_thread(resolve_bundled_launch_args)
+        env = child_environment(from_worker=["DSH_*", "DEEPSEEK_*"])
+        try:
+            process = await ChildProcess.spawn(str(program), [*args, "--profile", "sdk"], env=env, cwd=spec.task.cwd)
+        except OSError as error:
+            raise RequestRejected(
+                f"DeepSeek Harness cannot be started ({error.strerror}); install it again: {_INSTALL}."
+            ) from None
+        inbox = Inbox()
+        peer = JsonRpcPeer(process, on_notification=inbox.on_notification)
+        try:
+            yield await self._begin(spec, resume, process, peer, inbox)
+        finally:
+            try:
+                await peer.close()
+            finally:
+                await process.close()
+
+    async def _begin(
+        self, spec: TurnSpec, resume: Resume | None, process: ChildProcess, peer: JsonRpcPeer, inbox: Inbox
+    ) -> ChildTurn:
+        from lastword.backends.deepseek_harness.turn import HarnessTurn
+
+        try:
+            async with asyncio.timeout(_HANDSHAKE):
+                await peer.request("initialize", _hello(spec.task))
+                session_id = await _session(peer, resume)
+        except TimeoutError:
+            return StillbornTurn(spec, {"category": "no-answer", "limit": _HANDSHAKE})
+        except RpcError as error:
+            return StillbornTurn(spec, {"category": "agent-error", "rpc_code": error.code})
+        except ProtocolViolated:
+            return StillbornTurn(spec, {"category": "protocol"})
+        except ConnectionLost:
+            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)))
+        return HarnessTurn(
+            spec,
+            resume,
+            backend=self.name,
+            process=process,
+            peer=peer,
+            inbox=inbox,
+            session_id=session_id,
+            home=os.environ["DSH_HOME"],
+        )
+
+
+def _hello(task: ChildTask) -> dict[str, object]:
+    provider, _, model = (task.model or MODEL).rpartition(":")
+    hello: dict[str, object] = {
+        "cwd": os.path.abspath(task.cwd or os.getcwd()),
+        "provider": provider or PROVIDER,
+        "model": model,
+    }
+    if task.max_tokens is not None:
+        hello["maxTokens"] = task.max_tokens
+    return hello
+
+
+async def _session(peer: JsonRpcPeer, resume: Resume | None) -> str:
+    if resume is None or resume.session is None:
+        return f"lw-{uuid.uuid4().hex}"
+    try:
+        await peer.request("session/resume", {"sessionId": resume.session.id})
+    except RpcError as error:
+        raise ResumeRefused("DeepSeek Harness does not have its session any more.") from error
+    return resume.session.id
