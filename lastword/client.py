@@ -17,6 +17,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
@@ -45,6 +46,8 @@ from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
 _RESULTS_AT_ONCE: Final = 16
 _QUERY_GRACE: Final = timedelta(seconds=10)
+# What the server says of a query or an update that no worker took in time.
+_UNANSWERED: Final = (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 # What the result of a workflow that cannot give one is settled with.
 _CUT_OFF: Final = {
     WorkflowExecutionStatus.TERMINATED: contract.ABORTED,
@@ -178,7 +181,7 @@ class DelegationClient:
                 )
                 return found
             except RPCError as error:
-                if error.status in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED):
+                if error.status in _UNANSWERED:
                     raise _no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
                 raise
 
@@ -200,13 +203,19 @@ class DelegationClient:
     async def answer(self, id: str, decision: Verdict, *, question: str | None = None) -> Question:
         """Allow or reject what the child waits for, and say what that was. `question` is needed if it waits for more.
 
-        Raises RequestInvalid if no such question is open.
+        Raises RequestInvalid if no such question is open, WorkerUnavailable if no worker takes the answer: then it is
+        not kept.
         """
         with _server_errors(id):
             try:
                 answered: Question = await self._handle(id).execute_update(
-                    names.ANSWER_UPDATE, Answer(decision=decision, question=question), result_type=Question
+                    names.ANSWER_UPDATE,
+                    Answer(decision=decision, question=question),
+                    result_type=Question,
+                    rpc_timeout=_QUERY_GRACE,
                 )
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                raise _no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
             except WorkflowUpdateFailedError as error:
                 said = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
                 raise RequestInvalid(f"{said} `lastword questions {id}` shows what is open.") from None

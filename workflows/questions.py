@@ -26,6 +26,8 @@ class PendingQuestions:
 
     async def ask(self, question: Question) -> PermissionDecision:
         """Keep the question until it is answered, its time is up, or the turn has ended."""
+        if self._over:
+            return PermissionDecision(decision="reject", reason="policy")
         self._open[question.id] = question
         try:
             await workflow.wait_condition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from lastword.core.contract import DelegationRequest
 
 
+_WITHOUT_WORKSPACE = ("in-process", "scripted")
+
+
 def register(app: typer.Typer) -> None:
     app.command("delegate")(delegate)
 
@@ -30,7 +34,10 @@ def delegate(
     model: Annotated[str | None, typer.Option("--model", help="PROVIDER:NAME, e.g. openai:gpt-5.")] = None,
     persona: Annotated[str | None, typer.Option("--persona", help="The system prompt.")] = None,
     label: Annotated[str | None, typer.Option("--label", help="A name for people.")] = None,
-    cwd: Annotated[str | None, typer.Option("--cwd", help="The child's working directory.")] = None,
+    cwd: Annotated[
+        str | None,
+        typer.Option("--cwd", help="The child's working directory; for an agent of `lastword up`, this one."),
+    ] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", help="Wall clock in seconds.")] = None,
     idle_timeout: Annotated[float | None, typer.Option("--idle-timeout", help="Seconds without an event.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Output tokens of one reply.")] = None,
@@ -67,7 +74,7 @@ def delegate(
             "model": model,
             "persona": persona,
             "label": label,
-            "cwd": str(Path(cwd).absolute()) if cwd else None,
+            "cwd": str(Path(cwd).absolute()) if cwd else _workspace(backend, data_dir),
             "max_tokens": max_tokens,
             "on_worker_loss": on_worker_loss,
             "limits": {
@@ -90,6 +97,16 @@ def delegate(
         if option or script is not None:
             fields["options"] = backend_options(option or [], script)
         return asyncio.run(_delegate(request_of(fields), chosen, background, as_json, data_dir))
+
+
+def _workspace(backend: str, data_dir: Path | None) -> str | None:
+    """Where an agent works that nobody named a directory for: here, if its worker runs on this machine."""
+    from lastword.embedded.state import read_state
+    from lastword.settings import load_settings
+
+    if backend in _WITHOUT_WORKSPACE or os.environ.get("TEMPORAL_ADDRESS"):
+        return None
+    return os.getcwd() if read_state(load_settings(data_dir=data_dir).data_dir) else None
 
 
 async def _delegate(request: DelegationRequest, id: str, background: bool, as_json: bool, data_dir: Path | None) -> int:

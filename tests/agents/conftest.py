@@ -75,6 +75,8 @@ class Stage:
         from lastword.core.contract import DelegationRequest
 
         task = {"prompt": prompt, "backend": rig.backend, "model": rig.model, "cwd": str(self.workspace), **more}
+        if rig.starts_only_if_allowed:
+            task.setdefault("permissions", {"mode": "allow"})
         return DelegationRequest.model_validate(task)
 
     def worker(self, rig: Rig) -> Any:

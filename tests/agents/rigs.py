@@ -26,9 +26,11 @@ class Rig:
     agent: dict[str, Any] = field(default_factory=dict)
     """An entry of the settings file, for one that is no preset."""
     seen: dict[str, str] = field(default_factory=dict)
-    resumes: bool = True
+    resumes: bool | None = True
+    """None: now and then."""
     asks: bool = True
     model: str | None = None
+    starts_only_if_allowed: bool = False
 
     @property
     def name(self) -> str:
@@ -63,8 +65,8 @@ RIGS = [
         "acp:gemini",
         ("run_shell_command", {"command": SHELL, "description": "write"}),
         seen={"cut": "completed", "cut-call": "completed", "refusal": "completed", "drop": "error"},
-        # It says that it can load a session, and knows none, not even one that it ended well.
-        resumes=False,
+        # It does not find a session that began in the same minute in which it is to be loaded.
+        resumes=None,
     ),
     Rig(
         "acp:qwen",
@@ -75,8 +77,9 @@ RIGS = [
         "acp:pi",
         ("bash", {"command": SHELL}),
         model="fake/fake-model",
-        seen={"cut": "completed", "cut-call": "completed", "refusal": "completed", "drop": "timeout"},
+        seen={"cut": "completed", "cut-call": "completed", "refusal": "completed", "drop": "completed"},
         asks=False,
+        starts_only_if_allowed=True,
     ),
     Rig(
         "acp:dsh",

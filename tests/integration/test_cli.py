@@ -213,7 +213,7 @@ async def test_cancel_by_force_works_while_the_worker_is_stopped(terminal: Termi
         (["cancel", "no-such-id"], "No delegation 'no-such-id'"),
         (["cancel", "no-such-id", "--force"], "No delegation 'no-such-id'"),
         (["log", "no-such-id"], "No delegation 'no-such-id'"),
-        (["delegate", "x", "--backend", "nope"], "it has: in-process, scripted"),
+        (["delegate", "x", "--backend", "nope"], "it has: acp:claude"),
         (["delegate", "x", "--model", "openai-chat:gpt"], "OPENAI_API_KEY"),
         (["delegate", "x"], "--model"),
         (["delegate", "x", "--backend", "scripted", "--max-tokens", "9"], "does not support max tokens"),
@@ -226,11 +226,45 @@ async def test_what_cannot_be_done_is_told_in_a_line(terminal: Terminal, words: 
     assert said in line
 
 
+async def test_a_question_is_shown_listed_and_answered(terminal: Terminal) -> None:
+    words = terminal.scripted("x", {"ask": {"kind": "execute", "title": "make it"}}, {"message": None})
+    asking = await terminal.start(*words, "--id", "asking", "--permissions", "ask")
+    await terminal.until_said(asking, "lastword answer asking allow|reject")
+    listed = await terminal.run("questions")
+    assert "execute 'make it'" in listed.out
+    (question,) = (await terminal.run("questions", "asking", "--json")).json
+    assert (question["kind"], question["delegation_id"]) == ("execute", "asking")
+    answered = await terminal.run("answer", "asking", "allow", "--question", question["id"])
+    assert (answered.code, answered.err) == (0, "allow: execute make it\n")
+    done = await terminal.finish(asking)
+    assert (done.code, done.out) == (0, "allowed \n")
+    late = await terminal.run("answer", "asking", "reject")
+    assert late.code == 2
+
+
+async def test_permissions_may_be_a_policy(terminal: Terminal, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"mode": "rules", "rules": [{"kinds": ["read"], "decision": "allow"}]}')
+    words = terminal.scripted("x", {"ask": {"kind": "read"}}, {"ask": {"kind": "edit"}}, {"message": None})
+    done = await terminal.run(*words, "--permissions", str(policy))
+    assert done.out == "allowed rejected \n"
+    wrong = await terminal.run(*words, "--permissions", '{"mode": "perhaps"}')
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "--permissions at mode perhaps" in wrong.err
+
+
+async def test_the_presets_are_told_with_what_they_lack(terminal: Terminal) -> None:
+    reports = {row["name"]: row for row in (await terminal.run("backends", "--json")).json}
+    assert {"acp:claude", "acp:codex", "acp:opencode", "acp:gemini", "deepseek-harness", "claude-agent"} <= set(reports)
+    done = await terminal.run("delegate", "x", "--backend", "acp:no-such")
+    assert done.code == 2
+
+
 async def test_a_rejected_delegation_stays_one_and_is_an_object_under_json(terminal: Terminal) -> None:
     words = ["delegate", "x", "--backend", "nope", "--id", "rejected", "--json"]
     for done in (await terminal.run(*words), await terminal.run("result", "rejected", "--json")):
         assert (done.code, done.json["id"], done.json["is_error"]) == (2, "rejected", True)
-        assert "it has: in-process, scripted" in done.json["error"]
+        assert "it has: acp:claude" in done.json["error"]
 
 
 async def test_without_a_worker_it_is_told_that_nobody_takes_from_the_queue(terminal: Terminal) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lastword.core.errors import LastwordError
+from lastword.core.errors import LastwordError, WorkerUnavailable
 from lastword.core.events import text_of
 from lastword.core.permissions import PermissionPolicy, Question
 from tests.integration.conftest import House, scripted, until_exists
@@ -163,3 +164,13 @@ async def test_the_workers_policy_serves_tasks_that_bring_none(house: House) -> 
         ours = await house.client.run(scripted(EXECUTE))
         theirs = await house.client.run(scripted(EXECUTE, permissions={"mode": "reject"}))
     assert (text_of(ours.result.output), text_of(theirs.result.output)) == ("allowed ", "rejected ")
+
+
+async def test_without_a_worker_nobody_can_be_asked_or_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lastword.client._QUERY_GRACE", timedelta(seconds=2))
+    id = await house.client.start(scripted(EXECUTE, permissions=ASK))
+    with pytest.raises(WorkerUnavailable, match="No worker answered"):
+        await house.client.questions(id)
+    with pytest.raises(WorkerUnavailable, match="No worker answered"):
+        await house.client.answer(id, "allow")
+    await house.client.cancel(id, force=True)

@@ -167,6 +167,15 @@ async def test_allowed_is_allowed_once_and_never_for_always(run: Run) -> None:
     assert output(await run({"tool": "1", "ask": True})) == "[allow_once]"
 
 
+async def test_an_agent_that_asks_for_nothing_is_asked_for_as_a_whole(run: Run) -> None:
+    run.agent["asks"] = False
+    with pytest.raises(RequestRejected, match=r"asks for no permissions.*--permissions allow"):
+        await run({"say": "x"})
+    assert [request.kind for request in run.host.asked] == ["other"]
+    run.host = FixedHost("allow")
+    assert output(await run({"say": "x"})) == "x"
+
+
 async def test_the_mode_is_set_and_a_missing_one_is_refused(run: Run) -> None:
     run.env["ACP_AGENT_CAN"] = "modes"
     run.agent["mode"] = "careful"
@@ -264,6 +273,13 @@ def test_an_attempt_that_the_agent_gave_up_is_logged_and_not_part_of_the_message
     kinds = [e.type for e in reader.events]  # type: ignore[attr-defined]
     assert kinds == ["step/start", "assistant/chunk", "assistant/attempt", "step/start", "assistant/chunk"]
     assert text_of(reader.message) == "whole"
+
+
+def test_a_notice_of_a_retry_ends_an_attempt() -> None:
+    pi = PRESETS["pi"].model_dump(exclude={"command"})
+    reader = _read(pi, _chunk("half"), _chunk("Retrying (attempt 1/3, waiting 2s)..."), _chunk("whole"))
+    assert text_of(reader.message) == "whole"
+    assert [e.type for e in reader.events if e.type == "assistant/attempt"] == ["assistant/attempt"]  # type: ignore[attr-defined]
 
 
 async def test_an_agent_that_says_it_broke_did_not_complete_whatever_it_answers(run: Run) -> None:

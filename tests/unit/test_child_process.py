@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lastword.backends import orphan_guard
 from lastword.backends.child_process import ChildProcess, CommandNotFound, child_environment
+from lastword.backends.orphan_guard import is_alive, new_mark, reap_abandoned
 
 # A child that starts a grandchild in a session of its own, tells its pid, and ignores the end of its stdin and SIGTERM.
 STUBBORN = """
@@ -34,6 +36,13 @@ async def main():
 asyncio.run(main())
 """
 
+# For such a worker: it kills its own guard before it tells the pids.
+KILL_GUARD = """import psutil
+    for p in psutil.Process().children():
+        if "lastword.backends.orphan_guard" in p.cmdline():
+            p.kill()
+            p.wait(5)
+    print(child.pid, grandchild, flush=True)"""
 
 # A polite child with a grandchild that no mark leads to: its environment is empty, and its session its own.
 UNMARKED = """
@@ -143,6 +152,33 @@ async def test_a_command_that_is_not_there_is_named() -> None:
 
 async def test_kill_9_of_the_worker_leaves_no_orphan() -> None:
     await _killed_worker_leaves_nothing(WORKER)
+
+
+async def test_a_starting_worker_ends_what_a_dead_one_and_its_guard_left() -> None:
+    code = WORKER.replace("print(child.pid, grandchild, flush=True)", KILL_GUARD)
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, STUBBORN, stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert worker.stdout is not None
+    family = [psutil.Process(int(pid)) for pid in (await worker.stdout.readline()).split()]
+    # The children of a worker that lives are nobody else's.
+    await asyncio.to_thread(reap_abandoned)
+    assert all(is_alive(process) for process in family)
+    worker.kill()
+    await worker.wait()
+    assert all(is_alive(process) for process in family)
+    assert await asyncio.to_thread(reap_abandoned) >= 1
+    assert not [process for process in family if is_alive(process)]
+
+
+def test_a_pid_that_came_back_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = new_mark()
+    host, pid, started, _ = mark.split(".")
+    assert orphan_guard._is_running(f"{pid}.{started}")
+    assert not orphan_guard._is_running(f"{pid}.{int(started) - 60_000}")
+    assert not orphan_guard._is_running("999999999.0")
+    assert host == orphan_guard._host()
 
 
 async def _killed_worker_leaves_nothing(code: str, *flags: str, cwd: Path | None = None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lastword.backends.registry import acp_agents, installed_backends
 from lastword.core.errors import ConfigurationError
 from lastword.embedded.state import UpState, read_state, write_state
 from lastword.settings import load_settings, server_address
@@ -62,3 +63,54 @@ def test_the_state_of_a_process_that_is_gone_is_no_state(tmp_path: Path) -> None
     state = UpState(pid=me.pid, create_time=me.create_time() - 99, address="a", ui_url="u", server_pid=1)
     write_state(tmp_path, state)
     assert read_state(tmp_path) is None
+
+
+def _with_file(tmp_path: Path, text: str) -> dict[str, str]:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    return {"LASTWORD_SETTINGS": str(file), "LASTWORD_DATA_DIR": str(tmp_path)}
+
+
+def test_agents_and_permissions_come_from_the_settings_file(tmp_path: Path) -> None:
+    text = """
+        [agents.mine]
+        command = ["my-agent", "--acp"]
+        [agents.claude]
+        command = ["/opt/claude-agent-acp"]
+        [permissions]
+        mode = "rules"
+        rules = [{ kinds = ["read"], within = "workspace", decision = "allow" }]
+    """
+    settings = load_settings(environ=_with_file(tmp_path, text))
+    assert settings.permissions is not None
+    assert settings.permissions.rules[0].kinds == ["read"]
+    backends = installed_backends(agents=settings.agents)
+    assert {"acp:mine", "acp:claude", "acp:codex"} <= set(backends)
+    agents = acp_agents(settings.agents)
+    assert agents["mine"].command == ["my-agent", "--acp"]
+    # What an entry does not say stays the preset's.
+    assert (agents["claude"].command, agents["claude"].mode) == (["/opt/claude-agent-acp"], "default")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("agents = [", "cannot be read"),
+        ("[agnets.mine]", "has 'agnets'; it may have: agents, permissions"),
+        ("[permissions]\nmode = 'maybe'", "permissions.mode in .*settings.toml' is wrong"),
+        ("[permissions]\nanswer_within = -1", "permissions.answer_within"),
+    ],
+)
+def test_a_wrong_settings_file_fails_at_load(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        load_settings(environ=_with_file(tmp_path, text))
+
+
+def test_a_wrong_agent_is_named_with_its_field() -> None:
+    with pytest.raises(ConfigurationError, match="agent 'mine' of the settings file is wrong at command"):
+        installed_backends(agents={"mine": {"commnad": ["x"]}})
+
+
+def test_a_settings_file_that_is_named_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        load_settings(environ={"LASTWORD_SETTINGS": str(tmp_path / "none.toml"), "LASTWORD_DATA_DIR": str(tmp_path)})

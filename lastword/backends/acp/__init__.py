@@ -19,6 +19,7 @@ from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViol
 from lastword.backends.stillborn import StillbornTurn
 from lastword.core.contract import Capabilities, ChildTask, TurnSpec
 from lastword.core.errors import RequestRejected
+from lastword.core.permissions import PermissionRequest
 from lastword.core.ports import ChildHost, ChildTurn, Resume
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class AcpBackend:
 
     @asynccontextmanager
     async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ChildTurn]:
+        if not self.agent.asks and resume is None:
+            await self._permitted(host)
         # Imported in a thread: the schema is large, and the event loop beats for other children meanwhile.
         await asyncio.to_thread(importlib.import_module, "lastword.backends.acp.session")
         from lastword.backends.acp.turn import Inbox
@@ -95,6 +98,17 @@ class AcpBackend:
             finally:
                 await process.close()
                 _log_stderr(self.name, process)
+
+    async def _permitted(self, host: ChildHost) -> None:
+        """An agent that asks for nothing is asked for: once, as a whole."""
+        asked = PermissionRequest(
+            kind="other", title=f"let {self.name}, which asks for nothing, do what its model says"
+        )
+        if (await host.permission(asked)).decision == "reject":
+            raise RequestRejected(
+                f"The agent of {self.name!r} asks for no permissions: it does what its model says, which the policy"
+                " rejects. Run it with --permissions allow, or choose a backend that asks."
+            )
 
     async def _begin(
         self, spec: TurnSpec, resume: Resume | None, process: ChildProcess, peer: JsonRpcPeer, inbox: Inbox

@@ -30,11 +30,13 @@ class AcpAgent(BaseModel):
     mode: str | None = None
     """The session mode to set: the one in which a person, here the permission policy, is asked."""
     asks: bool = True
-    """It asks for permissions. One that does not does what its model says, whatever the policy."""
+    """It asks for permissions. One that does not does what its model says, so it starts only where that is allowed."""
     unidentified_notices: bool = False
     """Message chunks without a `messageId` are the agent's own words, not its model's."""
     notices: list[str] = []
     """Patterns of what else is the agent's own: a message that begins so, or a chunk without `messageId` that is so."""
+    retries: list[str] = []
+    """Patterns of notices by which the agent tells that it asks its model again: what it said before is an attempt."""
     handshake_timeout: float = Field(default=60.0, gt=0, le=600)
     """Seconds for each answer before the prompt."""
     version: list[str] = ["--version"]
@@ -84,11 +86,8 @@ PRESETS: Final[dict[str, AcpAgent]] = {
         command=["pi-acp"],
         env_from_worker=["PI_*", *_PROVIDER_KEYS],
         asks=False,
-        notices=[
-            r"pi v\d[^\n]*\n.*",
-            r"Retrying \(attempt \d+/\d+, waiting \S+\)\.\.\.",
-            r"Retry finished, resuming\.",
-        ],
+        notices=[r"pi v\d[^\n]*\n.*", r"Retry finished, resuming\."],
+        retries=[r"Retrying \(attempt \d+/\d+, waiting \S+\)\.\.\."],
         install="npm install -g pi-acp @earendil-works/pi-coding-agent (Node 22 or newer)",
     ),
     "dsh": AcpAgent(

@@ -25,7 +25,8 @@ class UpdateReader:
 
     def __init__(self, agent: AcpAgent, *, turn: int, step: int) -> None:
         self._agent = agent
-        self._notices = [re.compile(pattern, re.S) for pattern in agent.notices]
+        self._retries = [re.compile(pattern, re.S) for pattern in agent.retries]
+        self._notices = [*self._retries, *(re.compile(pattern, re.S) for pattern in agent.notices)]
         self._turn = turn
         self._step = step
         self._in_step = False
@@ -69,6 +70,8 @@ class UpdateReader:
         content, message_id = update.get("content"), update.get("messageId")
         text = _text_of(content)
         if text is not None and self._is_the_agents_own(text, message_id):
+            if any(pattern.fullmatch(text) for pattern in self._retries):
+                yield from self._give_up()
             yield events.agent_notice(text, turn=self._turn)
             return
         if text == "":
