@@ -145,6 +145,9 @@ def log_line(item: SessionEvent | Gap) -> str:
         kind, carried = str(item.data["chunk"].get("type")), json.dumps(item.data["chunk"]["text"], ensure_ascii=False)
     elif kind == events.BACKEND_STATE:
         carried = ""
+    elif kind == events.AGENT_STDERR:
+        # Somebody looks for the reason of a failure: a line is a line.
+        return "\n".join([f"{item.seq:>6}  {at}  {kind}", *(f"{'':>8}{line}" for line in shown.get("lines", []))])
     if len(carried) > _SHOWN_CHARS:
         carried = carried[:_SHOWN_CHARS] + _CUT_MARK
     return f"{item.seq if item.seq is not None else '?':>6}  {at}  {kind:<17} {carried}".rstrip()

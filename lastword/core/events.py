@@ -34,6 +34,8 @@ PERMISSION_REQUEST: Final = "permission/request"
 PERMISSION_DECISION: Final = "permission/decision"
 AGENT_NOTICE: Final = "agent/notice"
 """What an agent program says itself: a warning, an error text. Never the child's words."""
+AGENT_STDERR: Final = "agent/stderr"
+"""The last lines that an agent program wrote to stderr before it failed. They may hold anything; never selected."""
 BACKEND_STATE: Final = "backend/state"
 """Opaque to everyone but the backend that wrote it; it comes back to that backend on resume."""
 
@@ -176,6 +178,11 @@ def permission_decision(
 def agent_notice(text: str, *, turn: int) -> SessionEvent:
     """Something the agent program says that is not its model's."""
     return SessionEvent(type=AGENT_NOTICE, data={"turn": turn, "text": text})
+
+
+def agent_stderr(lines: Sequence[str], *, turn: int) -> SessionEvent:
+    """The end of a failed agent's stderr, for whoever looks for the reason in the session log."""
+    return SessionEvent(type=AGENT_STDERR, data={"turn": turn, "lines": list(lines)})
 
 
 def now_ms() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lastword.core.events import (
+    AGENT_STDERR,
     BACKEND_STATE,
     PERMISSION_DECISION,
     PERMISSION_REQUEST,
@@ -24,7 +25,7 @@ REDACTED: Final = "redacted"
 """The type of an event of which only its place is known."""
 
 _NAMED: Final = {TOOL_CALL: "arguments", TOOL_UPDATE: "arguments"}
-_UNSAID: Final = frozenset({TOOL_RESULT, BACKEND_STATE})
+_UNSAID: Final = frozenset({TOOL_RESULT, BACKEND_STATE, AGENT_STDERR})
 _ASKED: Final = frozenset({PERMISSION_REQUEST, PERMISSION_DECISION})
 
 

@@ -115,6 +115,15 @@ async def test_a_failed_handshake_is_an_error_of_its_stage(run: Run, fault: str,
     assert (kind, told) == ("error", {"stage": "handshake", **facts})
 
 
+async def test_the_end_of_its_stderr_is_kept_for_a_failed_agent(run: Run) -> None:
+    failed = await run({"stderr": 200}, {"exit": 3})
+    (told,) = [event for event in failed if event.type == "agent/stderr"]
+    assert told.data["lines"][-1].startswith("line 199 ")
+    assert len(told.data["lines"]) == 64
+    fine = await run({"stderr": 3}, {"say": "x"})
+    assert [event for event in fine if event.type == "agent/stderr"] == []
+
+
 async def test_junk_before_the_handshake_does_no_harm(run: Run) -> None:
     run.env["ACP_AGENT_FAULT"] = "junk"
     assert output(await run({"say": "fine"})) == "fine"

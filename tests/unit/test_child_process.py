@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from lastword.backends import orphan_guard
 from lastword.backends.child_process import ChildProcess, CommandNotFound, child_environment
+from lastword.backends.clean_start import clean_start, launcher
 from lastword.backends.orphan_guard import is_alive, new_mark, reap_abandoned
 
 # A child that starts a grandchild in a session of its own, tells its pid, and ignores the end of its stdin and SIGTERM.
@@ -197,3 +199,17 @@ async def _killed_worker_leaves_nothing(code: str, *flags: str, cwd: Path | None
         process.kill()
     assert alive == []
     assert len(gone) + len(left) == 2
+
+
+async def test_a_program_that_an_sdk_starts_sees_nothing_of_the_workers_environment(tmp_path: Path) -> None:
+    told = "import json, os; print(json.dumps([dict(os.environ), os.getsid(0) == os.getpid()]))"
+    env = {**os.environ, "WORKER_SECRET": "sk-canary", "SDK_ADDED": "1", "SDKNOT": "2"}
+    env |= clean_start(sys.executable, {"MINE": "yes"}, ("SDK_",))
+    process = await asyncio.create_subprocess_exec(
+        str(launcher(tmp_path)), "-c", told, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    environ, own_session = json.loads(out)
+    environ.pop("LC_CTYPE", None)  # Python's own
+    assert environ == {"MINE": "yes", "SDK_ADDED": "1"}
+    assert own_session

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
-import logging
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from lastword.backends.acp.turn import Inbox
 
 __all__ = ["PRESETS", "AcpAgent", "AcpBackend"]
-
-logger = logging.getLogger("lastword.child")
 
 _CAPABILITIES = Capabilities(
     model=True,
@@ -66,7 +63,9 @@ class AcpBackend:
         path = self._program()
         if path is None:
             return None
-        return npm_version(path) or told_version([path, *self.agent.version], self.agent)
+        if told := npm_version(path):
+            return told
+        return told_version([path, *self.agent.version], self.agent) if self.agent.version else None
 
     def _program(self) -> str | None:
         return shutil.which(self.agent.command[0], path=child_environment(self.agent.env).get("PATH"))
@@ -97,7 +96,6 @@ class AcpBackend:
                 await peer.close()
             finally:
                 await process.close()
-                _log_stderr(self.name, process)
 
     async def _permitted(self, host: ChildHost) -> None:
         """An agent that asks for nothing is asked for: once, as a whole."""
@@ -119,14 +117,16 @@ class AcpBackend:
         try:
             opened = await open_session(peer, self.agent, self.name, spec.task, resume.session if resume else None)
         except NoAnswer:
-            return StillbornTurn(spec, {"category": "no-answer", "limit": self.agent.handshake_timeout})
+            return StillbornTurn(
+                spec, {"category": "no-answer", "limit": self.agent.handshake_timeout}, process.stderr_tail
+            )
         except RpcError as error:
             category = "authentication" if error.code == AUTH_REQUIRED else "agent-error"
-            return StillbornTurn(spec, {"category": category, "rpc_code": error.code})
+            return StillbornTurn(spec, {"category": category, "rpc_code": error.code}, process.stderr_tail)
         except ProtocolViolated:
-            return StillbornTurn(spec, {"category": "protocol"})
+            return StillbornTurn(spec, {"category": "protocol"}, process.stderr_tail)
         except ConnectionLost:
-            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)))
+            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)), process.stderr_tail)
         inbox.session_id = opened.id
         return AcpTurn(
             spec,
@@ -138,9 +138,3 @@ class AcpBackend:
             inbox=inbox,
             opened=opened,
         )
-
-
-def _log_stderr(name: str, process: ChildProcess) -> None:
-    """Only how much there was: an agent's stderr may hold anything, keys among it."""
-    if process.stderr_tail:
-        logger.debug("the agent of %s left %d lines of stderr", name, len(process.stderr_tail))

@@ -39,8 +39,8 @@ class AcpAgent(BaseModel):
     """Patterns of notices by which the agent tells that it asks its model again: what it said before is an attempt."""
     handshake_timeout: float = Field(default=60.0, gt=0, le=600)
     """Seconds for each answer before the prompt."""
-    version: list[str] = ["--version"]
-    """Arguments that make the program print its version; for one that does not come from npm."""
+    version: list[str] = []
+    """Arguments that make the program print its version; one that comes from npm needs none."""
     install: str = ""
     """How to get it."""
 
@@ -92,6 +92,7 @@ PRESETS: Final[dict[str, AcpAgent]] = {
     ),
     "dsh": AcpAgent(
         command=["dsh", "--profile", "acp"],
+        version=["--version"],
         env_from_worker=["DSH_*", "DEEPSEEK_*"],
         install="pip install --pre deepseek-harness-sdk deepseek-harness-runtime-bin, and set DSH_HOME",
     ),

@@ -113,8 +113,12 @@ class AcpTurn:
             while (update := await self._inbox.updates.get()) is not None:
                 for event in self._reader.read(update):
                     yield event
-            for event in await self._ending(asking):
+            *before, end = await self._ending(asking)
+            for event in before:
                 yield event
+            if "diagnostic" in end.data and self._process.stderr_tail:
+                yield events.agent_stderr(self._process.stderr_tail, turn=self._spec.turn)
+            yield end
         finally:
             asking.cancel()
             await asyncio.wait([asking])

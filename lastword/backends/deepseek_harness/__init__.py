@@ -95,13 +95,13 @@ class DeepSeekHarnessBackend:
                 await peer.request("initialize", _hello(spec.task))
                 session_id = await _session(peer, resume)
         except TimeoutError:
-            return StillbornTurn(spec, {"category": "no-answer", "limit": _HANDSHAKE})
+            return StillbornTurn(spec, {"category": "no-answer", "limit": _HANDSHAKE}, process.stderr_tail)
         except RpcError as error:
-            return StillbornTurn(spec, {"category": "agent-error", "rpc_code": error.code})
+            return StillbornTurn(spec, {"category": "agent-error", "rpc_code": error.code}, process.stderr_tail)
         except ProtocolViolated:
-            return StillbornTurn(spec, {"category": "protocol"})
+            return StillbornTurn(spec, {"category": "protocol"}, process.stderr_tail)
         except ConnectionLost:
-            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)))
+            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)), process.stderr_tail)
         return HarnessTurn(
             spec,
             resume,

@@ -129,7 +129,10 @@ class HarnessTurn:
                 for event in on_disk:
                     for ours in self._take(event):
                         yield ours
-            yield self._ending(failure)
+            end = self._ending(failure)
+            if "diagnostic" in end.data and self._process.stderr_tail:
+                yield events.agent_stderr(self._process.stderr_tail, turn=self._spec.turn)
+            yield end
         finally:
             gone.cancel()
             await asyncio.wait([gone])

@@ -12,13 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lastword.backends.acp import AcpBackend
 from lastword.backends.orphan_guard import MARK
-from lastword.core.contract import DelegationResult
+from lastword.core.contract import DelegationRequest, DelegationResult
 from lastword.core.events import TURN_END, text_of
 from tests.fake_model.children import point_at
 from tests.fake_model.server import FakeModel
 from tests.integration.conftest import House, until_beaten, until_exists
-from tests.integration.contract.rigs import RIGS, Case, Places, Rig
+from tests.integration.contract.rigs import RIGS, Case, Places, Rig, acp_agent
 
 CANARY = "sk-canary"
 
@@ -134,6 +135,19 @@ async def test_a_cancel_before_the_start_starts_nothing(stage: Stage, rig: Rig, 
         done = await cancelling
     assert (done.result.stop_reason, done.result.output) == ("aborted", [])
     assert stage.house.edges.of(id) == []
+
+
+async def test_a_cancel_in_the_handshake_starts_nothing_and_leaves_nothing(stage: Stage) -> None:
+    backend = AcpBackend("acp:test", acp_agent(stage.state, ACP_AGENT_FAULT="hang"))
+    async with stage.house.worker(backend):
+        id = await stage.house.client.start(DelegationRequest(prompt="[]", backend="acp:test"))
+        async with asyncio.timeout(30):
+            while not await asyncio.to_thread(_marked, stage.state):
+                await asyncio.sleep(0.05)
+        done = await stage.house.client.cancel(id)
+        assert (done.result.stop_reason, done.result.output) == ("aborted", [])
+        assert stage.house.edges.of(id) == []
+        assert await asyncio.to_thread(_marked, stage.state) == []
 
 
 async def _history(house: House, id: str) -> str:
