@@ -17,7 +17,7 @@ from lastword.core.contract import TurnSpec
 from lastword.core.diagnostic import Diagnostic
 from lastword.core.errors import Fenced
 from lastword.core.events import TURN_END, SessionEvent
-from lastword.core.ports import Backend, Resume
+from lastword.core.ports import Backend, Earlier, Resume
 from lastword.core.results import Ending
 
 logger = logging.getLogger("lastword.turn")
@@ -49,13 +49,13 @@ class ChildAttempt:
         self._deadline = None if remaining is None else time.monotonic() + remaining
         self.disposal_error = False
 
-    async def open(self, resume: Resume | None) -> bool:
+    async def open(self, resume: Resume | None, earlier: Earlier | None = None) -> bool:
         """Start the child; False if something said stop before it was open.
 
         Raises RequestRejected if the backend cannot run the task, ResumeRefused if it cannot go on with it. Opening,
         running and disposing are one task's work: a backend may hold scopes that are bound to it.
         """
-        context = self._backend.open(self._spec, resume, self._desk)
+        context = self._backend.open(self._spec, resume, self._desk, earlier)
         watcher = asyncio.create_task(self._stop.wait())
         try:
             async with asyncio.timeout_at(self._deadline) as scope:

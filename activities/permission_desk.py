@@ -10,8 +10,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from temporalio import activity
-from temporalio.client import RPCError, WorkflowHandle, WorkflowUpdateFailedError
-from temporalio.service import RPCStatusCode
+from temporalio.client import (
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.service import RPCError, RPCStatusCode
 
 from lastword.activities.turn_recorder import TurnRecorder
 from lastword.core import events, names
@@ -127,6 +131,10 @@ def ask_own_workflow() -> Ask:
                     return PermissionDecision(decision="reject", reason="policy")
             except WorkflowUpdateFailedError:
                 return PermissionDecision(decision="reject", reason="policy")
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                # The SDK makes this of a cancel, too.
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from None
             # Nothing is lost: by the question's id, asking again waits for the same answer.
             await asyncio.sleep(_RETRY_EVERY)
 

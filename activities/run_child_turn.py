@@ -27,9 +27,10 @@ from lastword.core.checkpoint import Checkpoint
 from lastword.core.contract import SessionRef, TurnResult
 from lastword.core.diagnostic import Diagnostic
 from lastword.core.errors import Fenced, LogUnavailable, RequestRejected, ResumeRefused
+from lastword.core.events import SessionEvent
 from lastword.core.inputs import AttemptInput, SettleInput
 from lastword.core.permissions import PermissionPolicy
-from lastword.core.ports import Backend, LifecycleObserver, Resume, SessionStore
+from lastword.core.ports import Backend, Earlier, Gap, LifecycleObserver, Resume, SessionStore
 from lastword.core.recovery import Plan, Recovered, plan_recovery, recover
 from lastword.core.results import Course, Ending, turn_result
 
@@ -150,14 +151,24 @@ class _Turn:
             await recorder.close()
 
     async def _drive(
-        self, backend: Backend, recorder: TurnRecorder, recovered: Recovered, resume: Resume | None
+        self,
+        backend: Backend,
+        recorder: TurnRecorder,
+        recovered: Recovered,
+        resume: Resume | None,
+        *,
+        anew: bool = False,
     ) -> TurnResult:
         desk = PermissionDesk(self._spec, self._policy, recorder, ask=ask_own_workflow(), earlier=recovered.events)
         attempt = ChildAttempt(self._spec, backend, desk, recorder, self._stop, remaining=self._remaining())
         try:
-            opened = await attempt.open(resume)
+            earlier = await self._earlier(backend, anew=anew)
+            opened = await attempt.open(resume, earlier)
         except ResumeRefused as error:
             logger.warning("%s: %s", self._spec.id, error)
+            if resume is None and not anew:
+                # The session of the turns before is gone; the log still tells what was said.
+                return await self._drive(backend, recorder, recovered, None, anew=True)
             if self._plan(recovered, resumable=False) == "settle":
                 return await self._settle("session-lost")
             return await self._drive(backend, recorder, recovered, None)
@@ -180,6 +191,22 @@ class _Turn:
         if ending is None:
             await self._hand_over(recorder)
         return await self._conclude(ending, recorder, attempt, desk)
+
+    async def _earlier(self, backend: Backend, *, anew: bool) -> Earlier | None:
+        """What the conversation was before this turn; `anew` without the child's own session. Raises LogUnavailable."""
+        spec = self._spec
+        if spec.turn == 1 and not spec.seed:
+            return None
+        session = None if anew else spec.session
+        events_before: list[SessionEvent] = []
+        if spec.turn > 1 and session is None:
+            async for item in self._store.read(spec.log, merge_deltas=True):
+                if isinstance(item, Gap) or item.type == events.ASSISTANT_CHUNK:
+                    continue
+                if item.seq is not None and item.seq >= spec.first_seq:
+                    break
+                events_before.append(item)
+        return Earlier(session=session, seed=spec.seed, events=events_before)
 
     async def _begin(self, recorder: TurnRecorder, *, again: bool) -> None:
         if recorder.started is None:

@@ -45,6 +45,7 @@ from lastword.salvage import salvage
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
 _RESULTS_AT_ONCE: Final = 16
+_ASKING: Final = (names.DELEGATION_WORKFLOW, names.CONVERSATION_WORKFLOW)
 _QUERY_GRACE: Final = timedelta(seconds=10)
 # What the server says of a query or an update that no worker took in time.
 _UNANSWERED: Final = (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
@@ -95,7 +96,7 @@ class DelegationClient:
             names.MEMO_LABEL: request.label,
             names.MEMO_MODEL: request.model,
         }
-        with _server_errors(chosen):
+        with server_errors(chosen):
             # Closed already: its result is what the caller gets.
             with suppress(WorkflowAlreadyStartedError):
                 await self.client.start_workflow(
@@ -119,7 +120,7 @@ class DelegationClient:
     async def result(self, id: str) -> DelegationResult:
         """Wait for the result. A delegation that was terminated gives what its log and last checkpoint hold."""
         handle = self._handle(id)
-        with _server_errors(id):
+        with server_errors(id):
             try:
                 return await handle.result()
             except WorkflowFailureError as error:
@@ -137,7 +138,7 @@ class DelegationClient:
         somewhere, is disposed when its worker hears of it.
         """
         handle = self._handle(id)
-        with _server_errors(id):
+        with server_errors(id):
             if force:
                 progress = await self.describe(id)
                 if progress.phase != "closed":
@@ -161,7 +162,7 @@ class DelegationClient:
     async def watch(self, id: str) -> AsyncIterator[Watched]:
         """Everything the child says from its beginning, as it comes; the last item is `Closed` with the result."""
         handle = self._handle(id)
-        with _server_errors(id):
+        with server_errors(id):
             result = asyncio.create_task(self.result(id))
             try:
                 async for item in watch_delegation(self.client, handle, result, self.store):
@@ -174,7 +175,7 @@ class DelegationClient:
 
     async def questions(self, id: str) -> Sequence[Question]:
         """The permissions that the child waits for, oldest first. It takes a worker to say: WorkerUnavailable."""
-        with _server_errors(id):
+        with server_errors(id):
             try:
                 found: list[Question] = await self._handle(id).query(
                     names.QUESTIONS_QUERY, result_type=list[Question], rpc_timeout=_QUERY_GRACE
@@ -182,12 +183,14 @@ class DelegationClient:
                 return found
             except RPCError as error:
                 if error.status in _UNANSWERED:
-                    raise _no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
+                    raise no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
                 raise
 
     async def all_questions(self, *, limit: int = 1000) -> Sequence[Question]:
-        """The open questions of all delegations that run, oldest first."""
-        rows = list(await self.list(limit=limit, running_only=True))
+        """The open questions of all that runs on this client's queue, oldest first. It takes a worker to say."""
+        query = f"ExecutionStatus = 'Running' AND TaskQueue = '{self.task_queue}'"
+        with server_errors("questions"):
+            rows = [row async for row in self.client.list_workflows(query, limit=limit) if row.workflow_type in _ASKING]
         gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
 
         async def ask(id: str) -> Sequence[Question]:
@@ -206,7 +209,7 @@ class DelegationClient:
         Raises RequestInvalid if no such question is open, WorkerUnavailable if no worker takes the answer: then it is
         not kept.
         """
-        with _server_errors(id):
+        with server_errors(id):
             try:
                 answered: Question = await self._handle(id).execute_update(
                     names.ANSWER_UPDATE,
@@ -215,7 +218,7 @@ class DelegationClient:
                     rpc_timeout=_QUERY_GRACE,
                 )
             except WorkflowUpdateRPCTimeoutOrCancelledError:
-                raise _no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
+                raise no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
             except WorkflowUpdateFailedError as error:
                 said = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
                 raise RequestInvalid(f"{said} `lastword questions {id}` shows what is open.") from None
@@ -223,7 +226,7 @@ class DelegationClient:
 
     async def describe(self, id: str) -> Progress:
         """Phase and latest checkpoint."""
-        with _server_errors(id):
+        with server_errors(id):
             return await progress_of(self.client, await self._handle(id).describe())
 
     async def list(self, *, limit: int = 50, running_only: bool = False) -> Sequence[DelegationInfo]:
@@ -231,7 +234,7 @@ class DelegationClient:
         query = f"WorkflowType = '{names.DELEGATION_WORKFLOW}'"
         if running_only:
             query += " AND ExecutionStatus = 'Running'"
-        with _server_errors("list"):
+        with server_errors("list"):
             rows = [row async for row in self.client.list_workflows(query, limit=limit)]
             gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
             return list(await asyncio.gather(*(self._info(row, gate) for row in rows)))
@@ -243,7 +246,7 @@ class DelegationClient:
         """
         if self.store is None:
             raise LogUnavailable("This client has no session log store; set LASTWORD_LOG_STORE or --data-dir.")
-        with _server_errors(id):
+        with server_errors(id):
             description = await self._handle(id).describe()
         ref = LogRef(session_id=id, run_id=description.run_id)
         async for item in self.store.read(ref, merge_deltas=merge_deltas):
@@ -260,7 +263,7 @@ class DelegationClient:
     async def ping(self, *, timeout: float = 5.0) -> WorkerReport:
         """What the worker that answers first says of itself. Raises WorkerUnavailable after `timeout` seconds."""
         id = f"lastword-ping-{uuid.uuid4().hex[:12]}"
-        with _server_errors(id):
+        with server_errors(id):
             handle = await self.client.start_workflow(
                 names.PING_WORKFLOW,
                 id=id,
@@ -274,7 +277,7 @@ class DelegationClient:
                     return report
             except TimeoutError:
                 await handle.terminate("no worker answered")
-                raise _no_worker(self.task_queue, timeout) from None
+                raise no_worker(self.task_queue, timeout) from None
 
     async def _info(self, row: WorkflowExecution, gate: asyncio.Semaphore) -> DelegationInfo:
         memo = await row.memo()
@@ -314,7 +317,7 @@ def new_id() -> str:
     return f"lw-{uuid.uuid4().hex[:16]}"
 
 
-def _no_worker(queue: str, timeout: float) -> WorkerUnavailable:
+def no_worker(queue: str, timeout: float) -> WorkerUnavailable:
     return WorkerUnavailable(
         f"No worker answered on the task queue {queue!r} within {timeout:g} s."
         " Start one with `lastword up` or `lastword worker`."
@@ -328,7 +331,7 @@ def _refusal(error: ApplicationError) -> LastwordError:
 
 
 @contextmanager
-def _server_errors(id: str) -> Iterator[None]:
+def server_errors(id: str) -> Iterator[None]:
     """Say in our words what the server's RPC errors mean."""
     try:
         yield

@@ -13,10 +13,11 @@ from temporalio.worker import WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from lastword.converter import data_converter
+from lastword.workflows.conversation import ConversationWorkflow
 from lastword.workflows.delegation import DelegationWorkflow
 from lastword.workflows.ping import PingWorkflow
 
-WORKFLOWS: Sequence[type] = (DelegationWorkflow, PingWorkflow)
+WORKFLOWS: Sequence[type] = (DelegationWorkflow, ConversationWorkflow, PingWorkflow)
 
 
 class LastwordPlugin(SimplePlugin):

@@ -30,6 +30,8 @@ class ChildTurnRun:
         self._spec = spec
         self._summary = summary
         self._cancelled = False
+        self.was_cancelled_from_outside = False
+        """The workflow itself was cancelled while the turn ran."""
         self._handle: workflow.ActivityHandle[TurnResult] | None = None
         self._checkpoint: Checkpoint | None = None
         self._losses = 0
@@ -108,7 +110,7 @@ class ChildTurnRun:
             try:
                 return await asyncio.shield(handle)
             except asyncio.CancelledError:
-                self._cancelled = True
+                self._cancelled = self.was_cancelled_from_outside = True
                 # Outcome and cancel may arrive in one activation: the outcome lands within these turns of the loop.
                 for _ in range(3):
                     if handle.done():
@@ -137,6 +139,7 @@ class ChildTurnRun:
             try:
                 return await asyncio.shield(handle)
             except asyncio.CancelledError:
+                self.was_cancelled_from_outside = True
                 # Already ending; the result is what the caller who cancels is waiting for.
                 continue
 

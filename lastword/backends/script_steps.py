@@ -126,6 +126,12 @@ class Ask(_Step):
     ask: Asked
 
 
+class Recall(_Step):
+    """Stream what was said before this turn, by the `user` or by the `assistant`."""
+
+    recall: Literal["user", "assistant"]
+
+
 class Pause(_Step):
     """Say nothing for a while."""
 
@@ -158,6 +164,19 @@ class End(_Step):
 
 
 Step: TypeAlias = Annotated[
-    Delta | Count | Text | Reasoning | Message | Attempt | ToolStep | Ask | Pause | WaitFor | Touch | Fault | End,
+    Delta
+    | Count
+    | Text
+    | Reasoning
+    | Message
+    | Attempt
+    | ToolStep
+    | Ask
+    | Recall
+    | Pause
+    | WaitFor
+    | Touch
+    | Fault
+    | End,
     Field(union_mode="smart"),
 ]

@@ -7,6 +7,7 @@ word by word. `options["on_cancel"]` says how the child takes a cancel.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,8 @@ from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, SessionEvent
 from lastword.core.permissions import PermissionRequest
-from lastword.core.ports import ChildHost, Resume
+from lastword.core.ports import ChildHost, Earlier, Resume
+from lastword.core.transcript import messages
 
 _POLL = 0.01
 _BREATHE_EVERY = 256
@@ -47,7 +49,9 @@ class ScriptedBackend:
         return None
 
     @asynccontextmanager
-    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ScriptedTurn]:
+    async def open(
+        self, spec: TurnSpec, resume: Resume | None, host: ChildHost, earlier: Earlier | None = None
+    ) -> AsyncIterator[ScriptedTurn]:
         try:
             options = _Options.model_validate(spec.task.options)
         except ValidationError as error:
@@ -56,8 +60,17 @@ class ScriptedBackend:
             raise RequestRejected(
                 f"The script is wrong at {where} ({first['msg']}); see docs/children.md for its steps."
             ) from None
-        script = options.script if options.script is not None else _echo(events.text_of(spec.task.prompt_blocks))
-        yield ScriptedTurn(spec, script, options.on_cancel, resume, host)
+        text = events.text_of(spec.task.prompt_blocks)
+        script = options.script if options.script is not None else _script_in(text) or _echo(text)
+        yield ScriptedTurn(spec, script, options.on_cancel, resume, host, earlier)
+
+
+def _script_in(prompt: str) -> list[steps.Step] | None:
+    """A prompt that is a script plays itself: a conversation has a script a message."""
+    try:
+        return _Options.model_validate({"script": json.loads(prompt)}).script if prompt.startswith("[") else None
+    except ValueError:
+        return None
 
 
 def _echo(prompt: str) -> list[steps.Step]:
@@ -72,7 +85,13 @@ class ScriptedTurn:
     session: SessionRef | None = None
 
     def __init__(
-        self, spec: TurnSpec, script: list[steps.Step], on_cancel: str, resume: Resume | None, host: ChildHost
+        self,
+        spec: TurnSpec,
+        script: list[steps.Step],
+        on_cancel: str,
+        resume: Resume | None,
+        host: ChildHost,
+        earlier: Earlier | None,
     ) -> None:
         self._turn = spec.turn
         self._script = script
@@ -81,6 +100,7 @@ class ScriptedTurn:
         self._cancelled = asyncio.Event()
         self._resume = resume
         self._host = host
+        self._earlier = earlier or Earlier()
         self._step = resume.next_step - 1 if resume else 0
         self._in_step = False
         self._streamed: list[str] = []
@@ -133,6 +153,10 @@ class ScriptedTurn:
                 self._end_step()
             case steps.ToolStep():
                 async for event in self._use(step.tool):
+                    yield event
+            case steps.Recall():
+                said = [text for role, text in messages(self._earlier) if role == step.recall]
+                async for event in self._say(steps.Delta(delta=" | ".join(said))):
                     yield event
             case steps.Ask():
                 async for event in self._request(step.ask):

@@ -101,10 +101,25 @@ class ToolFilter(_Strict):
         return name not in self.deny and (self.allow is None or name in self.allow)
 
 
-class ChildTask(_Strict):
-    """One prompt to one child, and how to run it."""
+Prompt: TypeAlias = str | list[Block]
 
-    prompt: str | list[Block]
+
+def check_prompt(prompt: Prompt) -> Prompt:
+    """The prompt, if it is not empty and not too long. Raises ValueError."""
+    size = len(prompt.encode(errors="replace")) if isinstance(prompt, str) else len(json.dumps(prompt).encode())
+    if size > MAX_PROMPT_BYTES:
+        raise ValueError(
+            f"the prompt has {size} bytes, at most {MAX_PROMPT_BYTES} are allowed;"
+            " put the material in a file that the child can read"
+        )
+    if not prompt or (isinstance(prompt, str) and not prompt.strip()):
+        raise ValueError("the prompt is empty; say what the child should do")
+    return prompt
+
+
+class ChildSetup(_Strict):
+    """How to run a child, whatever it is asked."""
+
     backend: str = "in-process"
     model: str | None = None
     """`PROVIDER:NAME`, as pydantic-ai writes it; None is the worker's default."""
@@ -124,18 +139,16 @@ class ChildTask(_Strict):
     options: dict[str, Any] = {}
     """For the backend alone, e.g. the script of a scripted child."""
 
+
+class ChildTask(ChildSetup):
+    """One prompt to one child, and how to run it."""
+
+    prompt: Prompt
+
     @field_validator("prompt")
     @classmethod
-    def _prompt_is_bounded(cls, prompt: str | list[Block]) -> str | list[Block]:
-        size = len(prompt.encode(errors="replace")) if isinstance(prompt, str) else len(json.dumps(prompt).encode())
-        if size > MAX_PROMPT_BYTES:
-            raise ValueError(
-                f"the prompt has {size} bytes, at most {MAX_PROMPT_BYTES} are allowed;"
-                " put the material in a file that the child can read"
-            )
-        if not prompt or (isinstance(prompt, str) and not prompt.strip()):
-            raise ValueError("the prompt is empty; say what the child should do")
-        return prompt
+    def _prompt_is_bounded(cls, prompt: Prompt) -> Prompt:
+        return check_prompt(prompt)
 
     @property
     def prompt_blocks(self) -> list[Block]:
@@ -192,6 +205,17 @@ class SessionRef(_Tolerant):
     data: dict[str, Any] = {}
 
 
+class SeedMessage(_Strict):
+    """A message of the conversation that a child starts from: a fork's past."""
+
+    role: Literal["user", "assistant"]
+    content: Prompt
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [text_block(self.content)] if isinstance(self.content, str) else self.content
+
+
 class TurnSpec(_Tolerant):
     """One turn, resolved: everything an attempt needs to know about what it runs."""
 
@@ -206,6 +230,10 @@ class TurnSpec(_Tolerant):
     parent_id: str | None = None
     depth: int = 0
     max_depth: int = MAX_DEPTH
+    session: SessionRef | None = None
+    """Of a conversation: the backend's own session as the turn before left it."""
+    seed: list[SeedMessage] = []
+    """Of a conversation: what was said before its first turn, elsewhere. Never part of the child's output."""
     task: ChildTask
 
 

@@ -49,3 +49,11 @@ class Fenced(LastwordError):
 
 class ResumeRefused(LastwordError):
     """The agent's session is gone; the turn can only restart or settle."""
+
+
+class ConversationClosed(LastwordError):
+    """The conversation has closed, or is closing: it takes no more messages."""
+
+
+class MessageDropped(LastwordError):
+    """A message that was accepted and will never become a turn: the conversation was closed before."""

@@ -9,6 +9,7 @@ from typing import Final
 from lastword.core.errors import RequestInvalid
 
 DELEGATION_WORKFLOW: Final = "DelegationWorkflow"
+CONVERSATION_WORKFLOW: Final = "ConversationWorkflow"
 PING_WORKFLOW: Final = "LastwordPing"
 RUN_CHILD_TURN: Final = "run_child_turn"
 SETTLE: Final = "settle"
@@ -18,6 +19,13 @@ CANCEL_UPDATE: Final = "cancel"
 ASK_UPDATE: Final = "ask_permission"
 ANSWER_UPDATE: Final = "answer_permission"
 QUESTIONS_QUERY: Final = "questions"
+SEND_UPDATE: Final = "send"
+INTERRUPT_UPDATE: Final = "interrupt"
+CLOSE_UPDATE: Final = "close"
+STATUS_QUERY: Final = "status"
+INBOX_QUERY: Final = "inbox"
+RESULT_QUERY: Final = "result"
+TURNS_QUERY: Final = "turns"
 
 TASK_QUEUE: Final = "lastword"
 
@@ -31,6 +39,8 @@ ERROR_REJECTED: Final = "RequestRejected"
 ERROR_WORKER_SHUTDOWN: Final = "WorkerShutdown"
 ERROR_OWNERSHIP_LOST: Final = "OwnershipLost"
 ERROR_INTERRUPTED: Final = "AttemptInterrupted"
+ERROR_CLOSED: Final = "ConversationClosed"
+ERROR_INBOX_FULL: Final = "InboxFull"
 ERROR_NO_QUESTION: Final = "NoSuchQuestion"
 
 _MAX_ID_BYTES = 200

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from lastword.core.contract import Capabilities, ChildTask, LifecycleEdge, LogRef, SessionRef, TurnSpec
+from lastword.core.contract import Capabilities, ChildTask, LifecycleEdge, LogRef, SeedMessage, SessionRef, TurnSpec
 from lastword.core.events import JsonObject, SessionEvent
 from lastword.core.permissions import PermissionDecision, PermissionRequest
 
@@ -27,6 +27,19 @@ class Resume:
     session: SessionRef | None
     events: Sequence[SessionEvent]
     next_step: int
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What a child of a conversation knows from before this turn.
+
+    `session` is its own, as the turn before left it. `seed` was said before the first turn, elsewhere. `events` are the
+    earlier turns' logged events, oldest first, without deltas; empty where the session is enough.
+    """
+
+    session: SessionRef | None = None
+    seed: Sequence[SeedMessage] = ()
+    events: Sequence[SessionEvent] = ()
 
 
 class ChildHost(Protocol):
@@ -71,11 +84,13 @@ class Backend(Protocol):
         """Of the program that runs its children, if it is one of its own. May run it: not for an event loop."""
         ...
 
-    def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AbstractAsyncContextManager[ChildTurn]:
-        """Start the child. Leaving the context disposes it and returns when its whole process tree is gone.
+    def open(
+        self, spec: TurnSpec, resume: Resume | None, host: ChildHost, earlier: Earlier | None = None
+    ) -> AbstractAsyncContextManager[ChildTurn]:
+        """Start the child, in a conversation with what it knows from earlier turns.
 
-        Raises RequestRejected on entry if this backend cannot run the task, ResumeRefused if the session it is to go on
-        with is gone.
+        Leaving the context disposes it and returns when its whole process tree is gone. Raises RequestRejected on entry
+        if this backend cannot run the task, ResumeRefused if the session it is to go on with is gone.
         """
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
@@ -19,12 +20,12 @@ def binary(name: str) -> str:
     return found
 
 
-async def start_dev_server(**options: object) -> WorkflowEnvironment:
+async def start_dev_server(*, more: Sequence[str] = (), **options: object) -> WorkflowEnvironment:
     return await WorkflowEnvironment.start_local(
         data_converter=data_converter,
         dev_server_existing_path=binary("temporal"),
         dev_server_extra_args=[
-            "--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL",
+            "--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL", *more,
         ],
         dev_server_log_level="error",
         **options,  # type: ignore[arg-type]

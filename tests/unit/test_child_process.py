@@ -73,12 +73,13 @@ asyncio.run(main())
 GUARD_LOST = """
 import asyncio, psutil, sys
 from lastword.backends.child_process import ChildProcess, child_environment
+from lastword.backends.orphan_guard import is_alive
 async def main():
     first = await ChildProcess.spawn(sys.executable, ["-c", sys.argv[1]], env=child_environment())
     await first.stdout.readline()
     (guard,) = [p for p in psutil.Process().children() if "lastword.backends.orphan_guard" in p.cmdline()]
     guard.kill()
-    while guard.is_running() and guard.status() != psutil.STATUS_ZOMBIE:
+    while is_alive(guard):
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.2)
     second = await ChildProcess.spawn(sys.executable, ["-c", sys.argv[1]], env=child_environment())

@@ -19,7 +19,8 @@ from lastword.backends.stillborn import StillbornTurn
 from lastword.core.contract import Capabilities, ChildTask, TurnSpec
 from lastword.core.errors import RequestRejected
 from lastword.core.permissions import PermissionRequest
-from lastword.core.ports import ChildHost, ChildTurn, Resume
+from lastword.core.ports import ChildHost, ChildTurn, Earlier, Resume
+from lastword.core.taking_up import session_to_take_up
 
 if TYPE_CHECKING:
     from lastword.backends.acp.turn import Inbox
@@ -71,7 +72,9 @@ class AcpBackend:
         return shutil.which(self.agent.command[0], path=child_environment(self.agent.env).get("PATH"))
 
     @asynccontextmanager
-    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ChildTurn]:
+    async def open(
+        self, spec: TurnSpec, resume: Resume | None, host: ChildHost, earlier: Earlier | None = None
+    ) -> AsyncIterator[ChildTurn]:
         if not self.agent.asks and resume is None:
             await self._permitted(host)
         # Imported in a thread: the schema is large, and the event loop beats for other children meanwhile.
@@ -90,7 +93,7 @@ class AcpBackend:
         inbox = Inbox(host)
         peer = JsonRpcPeer(process, on_notification=inbox.on_notification, on_request=inbox.on_request)
         try:
-            yield await self._begin(spec, resume, process, peer, inbox)
+            yield await self._begin(spec, resume, earlier, process, peer, inbox)
         finally:
             try:
                 await peer.close()
@@ -109,13 +112,19 @@ class AcpBackend:
             )
 
     async def _begin(
-        self, spec: TurnSpec, resume: Resume | None, process: ChildProcess, peer: JsonRpcPeer, inbox: Inbox
+        self,
+        spec: TurnSpec,
+        resume: Resume | None,
+        earlier: Earlier | None,
+        process: ChildProcess,
+        peer: JsonRpcPeer,
+        inbox: Inbox,
     ) -> ChildTurn:
         from lastword.backends.acp.session import NoAnswer, open_session
         from lastword.backends.acp.turn import AUTH_REQUIRED, AcpTurn
 
         try:
-            opened = await open_session(peer, self.agent, self.name, spec.task, resume.session if resume else None)
+            opened = await open_session(peer, self.agent, self.name, spec.task, session_to_take_up(resume, earlier))
         except NoAnswer:
             return StillbornTurn(
                 spec, {"category": "no-answer", "limit": self.agent.handshake_timeout}, process.stderr_tail
@@ -131,6 +140,7 @@ class AcpBackend:
         return AcpTurn(
             spec,
             resume,
+            earlier,
             backend=self.name,
             agent=self.agent,
             process=process,

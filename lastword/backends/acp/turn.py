@@ -15,10 +15,10 @@ from lastword.backends.child_process import ChildProcess, exit_facts
 from lastword.backends.json_rpc import METHOD_NOT_FOUND, ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
 from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
-from lastword.core.events import Block, JsonObject, SessionEvent, text_block
+from lastword.core.events import Block, JsonObject, SessionEvent
 from lastword.core.permissions import PermissionRequest
-from lastword.core.ports import ChildHost, Resume
-from lastword.core.recovery import GO_ON
+from lastword.core.ports import ChildHost, Earlier, Resume
+from lastword.core.taking_up import prompt_of
 
 logger = logging.getLogger("lastword.child")
 
@@ -75,6 +75,7 @@ class AcpTurn:
         self,
         spec: TurnSpec,
         resume: Resume | None,
+        earlier: Earlier | None,
         *,
         backend: str,
         agent: AcpAgent,
@@ -85,6 +86,7 @@ class AcpTurn:
     ) -> None:
         self._spec = spec
         self._resume = resume
+        self._earlier = earlier
         self._backend = backend
         self._process = process
         self._peer = peer
@@ -105,7 +107,7 @@ class AcpTurn:
             await self._peer.notify("session/cancel", {"sessionId": self._opened.id})
 
     async def events(self) -> AsyncIterator[SessionEvent]:
-        prompt = self._prompt()
+        prompt = prompt_of(self._spec, self._resume, self._earlier)
         if self._resume is None:
             yield events.user_message(self._spec.task.prompt_blocks, turn=self._spec.turn)
         asking = asyncio.create_task(self._ask(prompt))
@@ -122,12 +124,6 @@ class AcpTurn:
         finally:
             asking.cancel()
             await asyncio.wait([asking])
-
-    def _prompt(self) -> list[Block]:
-        if self._resume is None or self._resume.next_step <= 1:
-            # Nothing is known of the agent having begun; it may not even have kept the prompt.
-            return self._spec.task.prompt_blocks
-        return [text_block(GO_ON)]
 
     async def _ask(self, prompt: list[Block]) -> Mapping[str, Any]:
         self._inbox.listening = True

@@ -19,9 +19,10 @@ from typing import Any, Final
 from lastword.backends.child_process import ChildFamily, child_environment
 from lastword.backends.clean_start import clean_start, launcher
 from lastword.backends.stillborn import StillbornTurn
-from lastword.core.contract import Capabilities, ChildTask, McpServer, TurnSpec
+from lastword.core.contract import Capabilities, ChildTask, McpServer, SessionRef, TurnSpec
 from lastword.core.errors import ResumeRefused
-from lastword.core.ports import ChildHost, ChildTurn, Resume
+from lastword.core.ports import ChildHost, ChildTurn, Earlier, Resume
+from lastword.core.taking_up import session_to_take_up
 
 logger = logging.getLogger("lastword.child")
 
@@ -71,28 +72,32 @@ class ClaudeAgentBackend:
             return None
 
     @asynccontextmanager
-    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ChildTurn]:
+    async def open(
+        self, spec: TurnSpec, resume: Resume | None, host: ChildHost, earlier: Earlier | None = None
+    ) -> AsyncIterator[ChildTurn]:
         await asyncio.to_thread(importlib.import_module, "lastword.backends.claude_agent.turn")
         from claude_agent_sdk import ClaudeSDKClient
 
         family = await ChildFamily.begin()
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="lastword-"))
         try:
-            client = ClaudeSDKClient(_options(spec.task, resume, host, family, launcher(folder)))
+            kept = session_to_take_up(resume, earlier)
+            client = ClaudeSDKClient(_options(spec.task, kept, host, family, launcher(folder)))
             try:
-                yield await self._begin(spec, resume, client)
+                yield await self._begin(spec, resume, earlier, client)
             finally:
                 await _disconnect(client)
         finally:
             await family.end()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def _begin(self, spec: TurnSpec, resume: Resume | None, client: Any) -> ChildTurn:
+    async def _begin(self, spec: TurnSpec, resume: Resume | None, earlier: Earlier | None, client: Any) -> ChildTurn:
         from claude_agent_sdk import ClaudeSDKError
 
         from lastword.backends.claude_agent.turn import ClaudeTurn
 
-        session_id = resume.session.id if resume and resume.session else None
+        kept = session_to_take_up(resume, earlier)
+        session_id = kept.id if kept else None
         try:
             async with asyncio.timeout(_HANDSHAKE):
                 await client.connect()
@@ -103,10 +108,10 @@ class ClaudeAgentBackend:
                 # Of a session that it does not have, it only says so and leaves.
                 raise ResumeRefused("Claude Code does not have its session any more.") from None
             return StillbornTurn(spec, {"category": "crash"})
-        return ClaudeTurn(spec, resume, backend=self.name, client=client, session_id=session_id)
+        return ClaudeTurn(spec, resume, earlier, backend=self.name, client=client, session_id=session_id)
 
 
-def _options(task: ChildTask, resume: Resume | None, host: ChildHost, family: ChildFamily, start: Path) -> Any:
+def _options(task: ChildTask, kept: SessionRef | None, host: ChildHost, family: ChildFamily, start: Path) -> Any:
     from claude_agent_sdk import ClaudeAgentOptions
 
     from lastword.backends.claude_agent.turn import PermissionRelay
@@ -128,7 +133,7 @@ def _options(task: ChildTask, resume: Resume | None, host: ChildHost, family: Ch
         include_partial_messages=True,
         max_turns=task.limits.steps,
         max_budget_usd=task.limits.cost_usd,
-        resume=resume.session.id if resume and resume.session else None,
+        resume=kept.id if kept else None,
         stderr=lambda line: logger.debug("a line of stderr, %d characters", len(line)),
     )
 

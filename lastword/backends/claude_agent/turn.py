@@ -30,8 +30,8 @@ from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
 from lastword.core.events import Block, JsonObject, SessionEvent, text_block
 from lastword.core.permissions import PermissionRequest
-from lastword.core.ports import ChildHost, Resume
-from lastword.core.recovery import GO_ON
+from lastword.core.ports import ChildHost, Earlier, Resume
+from lastword.core.taking_up import prompt_of
 
 logger = logging.getLogger("lastword.child")
 
@@ -74,10 +74,18 @@ class ClaudeTurn:
     """Claude Code at work on a prompt."""
 
     def __init__(
-        self, spec: TurnSpec, resume: Resume | None, *, backend: str, client: ClaudeSDKClient, session_id: str | None
+        self,
+        spec: TurnSpec,
+        resume: Resume | None,
+        earlier: Earlier | None,
+        *,
+        backend: str,
+        client: ClaudeSDKClient,
+        session_id: str | None,
     ) -> None:
         self._spec = spec
         self._resume = resume
+        self._earlier = earlier
         self._backend = backend
         self._client = client
         self._session_id = session_id
@@ -128,9 +136,7 @@ class ClaudeTurn:
             yield events.turn_end(contract.ERROR, turn=turn, diagnostic=facts)
 
     def _prompt(self) -> list[Block]:
-        known = self._resume is not None and self._resume.next_step > 1
-        blocks = [text_block(GO_ON)] if known else self._spec.task.prompt_blocks
-        return [_to_anthropic(block) for block in blocks]
+        return [_to_anthropic(block) for block in prompt_of(self._spec, self._resume, self._earlier)]
 
     def _ending(self, result: ResultMessage) -> SessionEvent:
         reason, facts = self._judge(result)

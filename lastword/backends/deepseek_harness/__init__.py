@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final
 from lastword.backends.child_process import ChildProcess, child_environment, exit_facts
 from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
 from lastword.backends.stillborn import StillbornTurn
-from lastword.core.contract import Capabilities, ChildTask, TurnSpec
+from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
 from lastword.core.errors import RequestRejected, ResumeRefused
-from lastword.core.ports import ChildHost, ChildTurn, Resume
+from lastword.core.ports import ChildHost, ChildTurn, Earlier, Resume
+from lastword.core.taking_up import session_to_take_up
 
 if TYPE_CHECKING:
     from lastword.backends.deepseek_harness.turn import Inbox
@@ -61,7 +62,9 @@ class DeepSeekHarnessBackend:
             return None
 
     @asynccontextmanager
-    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[ChildTurn]:
+    async def open(
+        self, spec: TurnSpec, resume: Resume | None, host: ChildHost, earlier: Earlier | None = None
+    ) -> AsyncIterator[ChildTurn]:
         await asyncio.to_thread(importlib.import_module, "lastword.backends.deepseek_harness.turn")
         from deepseek_harness_runtime import resolve_bundled_launch_args
 
@@ -78,7 +81,7 @@ class DeepSeekHarnessBackend:
         inbox = Inbox()
         peer = JsonRpcPeer(process, on_notification=inbox.on_notification)
         try:
-            yield await self._begin(spec, resume, process, peer, inbox)
+            yield await self._begin(spec, resume, earlier, process, peer, inbox)
         finally:
             try:
                 await peer.close()
@@ -86,14 +89,20 @@ class DeepSeekHarnessBackend:
                 await process.close()
 
     async def _begin(
-        self, spec: TurnSpec, resume: Resume | None, process: ChildProcess, peer: JsonRpcPeer, inbox: Inbox
+        self,
+        spec: TurnSpec,
+        resume: Resume | None,
+        earlier: Earlier | None,
+        process: ChildProcess,
+        peer: JsonRpcPeer,
+        inbox: Inbox,
     ) -> ChildTurn:
         from lastword.backends.deepseek_harness.turn import HarnessTurn
 
         try:
             async with asyncio.timeout(_HANDSHAKE):
                 await peer.request("initialize", _hello(spec.task))
-                session_id = await _session(peer, resume)
+                session_id = await _session(peer, session_to_take_up(resume, earlier))
         except TimeoutError:
             return StillbornTurn(spec, {"category": "no-answer", "limit": _HANDSHAKE}, process.stderr_tail)
         except RpcError as error:
@@ -105,6 +114,7 @@ class DeepSeekHarnessBackend:
         return HarnessTurn(
             spec,
             resume,
+            earlier,
             backend=self.name,
             process=process,
             peer=peer,
@@ -126,11 +136,11 @@ def _hello(task: ChildTask) -> dict[str, object]:
     return hello
 
 
-async def _session(peer: JsonRpcPeer, resume: Resume | None) -> str:
-    if resume is None or resume.session is None:
+async def _session(peer: JsonRpcPeer, kept: SessionRef | None) -> str:
+    if kept is None:
         return f"lw-{uuid.uuid4().hex}"
     try:
-        await peer.request("session/resume", {"sessionId": resume.session.id})
+        await peer.request("session/resume", {"sessionId": kept.id})
     except RpcError as error:
         raise ResumeRefused("DeepSeek Harness does not have its session any more.") from error
-    return resume.session.id
+    return kept.id

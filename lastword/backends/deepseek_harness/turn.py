@@ -12,9 +12,9 @@ from lastword.backends.deepseek_harness.disk_log import events_on_disk
 from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
 from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
-from lastword.core.events import JsonObject, SessionEvent, text_block
-from lastword.core.ports import Resume
-from lastword.core.recovery import GO_ON
+from lastword.core.events import JsonObject, SessionEvent
+from lastword.core.ports import Earlier, Resume
+from lastword.core.taking_up import prompt_of
 
 _EXIT_GRACE: Final = 5.0
 _EVENTS_AHEAD: Final = 256
@@ -77,6 +77,7 @@ class HarnessTurn:
         self,
         spec: TurnSpec,
         resume: Resume | None,
+        earlier: Earlier | None,
         *,
         backend: str,
         process: ChildProcess,
@@ -87,6 +88,7 @@ class HarnessTurn:
     ) -> None:
         self._spec = spec
         self._resume = resume
+        self._earlier = earlier
         self._process = process
         self._peer = peer
         self._inbox = inbox
@@ -109,8 +111,7 @@ class HarnessTurn:
         if self._resume is None:
             yield events.user_message(self._spec.task.prompt_blocks, turn=self._spec.turn)
         self._inbox.root = self.session.id
-        known = self._resume is not None and self._resume.next_step > 1
-        prompt = [text_block(GO_ON)] if known else self._spec.task.prompt_blocks
+        prompt = prompt_of(self._spec, self._resume, self._earlier)
         failure: JsonObject | None = None
         gone = asyncio.create_task(self._watch())
         try:

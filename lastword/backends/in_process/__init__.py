@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lastword.core.contract import Capabilities, ChildTask, TurnSpec
 from lastword.core.errors import RequestRejected
-from lastword.core.ports import ChildHost, Resume
+from lastword.core.ports import ChildHost, Earlier, Resume
 
 if TYPE_CHECKING:
     from lastword.backends.in_process.turn import InProcessTurn
@@ -77,7 +77,9 @@ class InProcessBackend:
         return version_of("pydantic-ai-slim") if importlib.util.find_spec("pydantic_ai") else None
 
     @asynccontextmanager
-    async def open(self, spec: TurnSpec, resume: Resume | None, host: ChildHost) -> AsyncIterator[InProcessTurn]:
+    async def open(
+        self, spec: TurnSpec, resume: Resume | None, host: ChildHost, earlier: Earlier | None = None
+    ) -> AsyncIterator[InProcessTurn]:
         # Imported in a thread: it takes seconds, and the event loop beats for other children meanwhile.
         await asyncio.to_thread(importlib.import_module, "lastword.backends.in_process.turn")
         from lastword.backends.in_process.model import open_model
@@ -92,6 +94,6 @@ class InProcessBackend:
             tools = await stack.enter_async_context(ToolBox.open(spec.task))
             model = await asyncio.to_thread(open_model, name, self._local_model_url)
             await stack.enter_async_context(model)
-            turn = InProcessTurn(spec, model, tools, resume, retries=self._retries)
+            turn = InProcessTurn(spec, model, tools, resume, earlier, retries=self._retries)
             stack.push_async_callback(turn.aclose)
             yield turn

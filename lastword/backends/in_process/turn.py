@@ -30,14 +30,14 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from lastword.backends.in_process.answer import ANSWER_TOOL, AnswerSchema, answer_text
-from lastword.backends.in_process.history import History
+from lastword.backends.in_process.history import History, past_of
 from lastword.backends.in_process.model import BACKEND, blocks_of, diagnose, may_pass, usage_of
 from lastword.backends.in_process.tools import ToolBox, ToolOutcome
 from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
 from lastword.core.diagnostic import Diagnostic
 from lastword.core.events import SessionEvent, text_block
-from lastword.core.ports import Resume
+from lastword.core.ports import Earlier, Resume
 
 _LONGEST_WAIT: Final = 30.0
 """Seconds; a provider that asks for more ends the turn."""
@@ -58,14 +58,23 @@ class InProcessTurn:
 
     session: SessionRef | None = None
 
-    def __init__(self, spec: TurnSpec, model: Model, tools: ToolBox, resume: Resume | None, *, retries: int) -> None:
+    def __init__(
+        self,
+        spec: TurnSpec,
+        model: Model,
+        tools: ToolBox,
+        resume: Resume | None,
+        earlier: Earlier | None,
+        *,
+        retries: int,
+    ) -> None:
         self._task = spec.task
         self._turn = spec.turn
         self._model = model
         self._tools = tools
         self._resume = resume
         self._retries = retries
-        self._history = History.of_events(resume.events) if resume else History()
+        self._history = History.of_events(resume.events if resume else (), before=past_of(earlier))
         self._step = resume.next_step - 1 if resume else 0
         self._answer = AnswerSchema(spec.task.output_schema) if spec.task.output_schema else None
         self._cancelled = asyncio.Event()
@@ -87,7 +96,7 @@ class InProcessTurn:
             await asyncio.wait([self._work])
 
     async def events(self) -> AsyncIterator[SessionEvent]:
-        if not self._history.messages:
+        if not self._history.own:
             yield events.user_message(self._task.prompt_blocks, turn=self._turn)
             yield self._history.add(self._first_request(), turn=self._turn)
         response = self._history.open_response
@@ -167,7 +176,7 @@ class InProcessTurn:
     async def _request(self, queue: asyncio.Queue[SessionEvent | None], room: asyncio.Semaphore) -> ModelResponse:
         async with model_request_stream(
             self._model,
-            self._history.messages,
+            self._history.all,
             model_settings=ModelSettings(max_tokens=self._task.max_tokens) if self._task.max_tokens else None,
             model_request_parameters=self._parameters(),
         ) as stream:

@@ -1,0 +1,222 @@
+"""ConversationClient: a child that goes on, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.client import (
+    Client,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from lastword.client import new_id, no_worker, server_errors
+from lastword.core import names
+from lastword.core.contract import DelegationResult, Prompt
+from lastword.core.conversation import (
+    Accepted,
+    CloseMode,
+    CloseRequest,
+    Closing,
+    ConversationRequest,
+    ConversationResult,
+    ConversationStatus,
+    Interrupted,
+    Message,
+    MessageResult,
+    TurnSummary,
+)
+from lastword.core.errors import (
+    ConversationClosed,
+    MessageDropped,
+    RequestConflict,
+    RequestInvalid,
+    RequestRejected,
+)
+
+_UPDATE_GRACE: Final = timedelta(seconds=10)
+_FIRST_POLL: Final = 0.05
+_SLOWEST_POLL: Final = 1.0
+# An update that came while the workflow continued as new; asking again, by the same id, finds the next run.
+_CONTINUED: Final = ("AcceptedUpdateCompletedWorkflow", "UpdateAborted", "WorkflowUpdateAborted")
+
+
+class ConversationClient:
+    """Works on any Temporal client that has lastword's data converter (give it `LastwordPlugin`)."""
+
+    def __init__(self, client: Client, *, task_queue: str = names.TASK_QUEUE) -> None:
+        self.client = client
+        self.task_queue = task_queue
+
+    async def start(self, request: ConversationRequest, *, id: str | None = None) -> str:
+        """Start the conversation and return its id at once. The same id for the same request attaches.
+
+        Raises RequestConflict if the id belongs to another request.
+        """
+        chosen = new_id() if id is None else names.check_id(id)
+        fingerprint = _fingerprint(request)
+        memo = {
+            names.MEMO_FINGERPRINT: fingerprint,
+            names.MEMO_BACKEND: request.backend,
+            names.MEMO_LABEL: request.label,
+            names.MEMO_MODEL: request.model,
+        }
+        with server_errors(chosen):
+            with suppress(WorkflowAlreadyStartedError):
+                await self.client.start_workflow(
+                    names.CONVERSATION_WORKFLOW,
+                    request,
+                    id=chosen,
+                    task_queue=self.task_queue,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                    memo=memo,
+                    static_summary=request.summary,
+                )
+            if id is not None:
+                known = await (await self._handle(chosen).describe()).memo()
+                if known.get(names.MEMO_FINGERPRINT) != fingerprint:
+                    raise RequestConflict(f"The id {chosen!r} belongs to another request. Choose another --id.")
+        return chosen
+
+    async def send(
+        self, id: str, prompt: Prompt, *, message_id: str | None = None, result_limit: int | None = None
+    ) -> Accepted:
+        """Give the child a message; returns when it is durable. The same `message_id` twice is one message.
+
+        Raises ConversationClosed, RequestInvalid, WorkerUnavailable (then it was not taken).
+        """
+        chosen = message_id or f"m-{uuid.uuid4().hex[:16]}"
+        message = Message(id=chosen, prompt=prompt, result_limit=result_limit)
+        accepted: Accepted = await self._update(id, names.SEND_UPDATE, message, Accepted, update_id=f"send-{chosen}")
+        return accepted
+
+    async def ask(self, id: str, prompt: Prompt, *, message_id: str | None = None) -> DelegationResult:
+        """Send, then wait for that message's result. Cancelling this call cancels nothing of the child's."""
+        accepted = await self.send(id, prompt, message_id=message_id)
+        return await self.result(id, accepted.message_id)
+
+    async def result(self, id: str, message_id: str) -> DelegationResult:
+        """Wait for a message's result.
+
+        Raises MessageDropped if it will never be a turn, RequestRejected if no child could be started for it,
+        RequestInvalid if the conversation does not know it or keeps its result no longer.
+        """
+        pause = _FIRST_POLL
+        while True:
+            found = await self.message(id, message_id)
+            match found.state:
+                case "settled" if found.result is not None:
+                    return found.result
+                case "settled":
+                    raise RequestInvalid(
+                        f"The result of {message_id!r} is not kept any more; read it with `lastword log {id}`."
+                    )
+                case "rejected":
+                    raise RequestRejected(found.error or "No child could be started.")
+                case "dropped":
+                    raise MessageDropped(f"The conversation {id!r} was closed before {message_id!r} became a turn.")
+                case "unknown":
+                    raise RequestInvalid(f"The conversation {id!r} has no message {message_id!r}.")
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _SLOWEST_POLL)
+
+    async def message(self, id: str, message_id: str) -> MessageResult:
+        """Where a message is, and what came of it."""
+        found: MessageResult = await self._query(id, names.RESULT_QUERY, MessageResult, message_id)
+        return found
+
+    async def interrupt(self, id: str) -> Interrupted:
+        """End the running turn with its partial. What is queued waits for the next send."""
+        ended: Interrupted = await self._update(id, names.INTERRUPT_UPDATE, None, Interrupted)
+        return ended
+
+    async def close(self, id: str, mode: CloseMode = "finish") -> Closing:
+        """Take no more messages, and say which will never become turns."""
+        closing: Closing = await self._update(id, names.CLOSE_UPDATE, CloseRequest(mode=mode), Closing)
+        return closing
+
+    async def closed(self, id: str) -> ConversationResult:
+        """Wait until the conversation has closed."""
+        with server_errors(id):
+            result: ConversationResult = await self.client.get_workflow_handle(
+                id, result_type=ConversationResult
+            ).result()
+            return result
+
+    async def status(self, id: str) -> ConversationStatus:
+        """What the child does now."""
+        status: ConversationStatus = await self._query(id, names.STATUS_QUERY, ConversationStatus)
+        return status
+
+    async def inbox(self, id: str) -> Sequence[Message]:
+        """The messages that wait, first come first."""
+        found: list[Message] = await self._query(id, names.INBOX_QUERY, list[Message])
+        return found
+
+    async def turns(self, id: str) -> Sequence[TurnSummary]:
+        """The latest turns, oldest first."""
+        found: list[TurnSummary] = await self._query(id, names.TURNS_QUERY, list[TurnSummary])
+        return found
+
+    async def _update(self, id: str, name: str, argument: Any, kind: Any, *, update_id: str | None = None) -> Any:
+        chosen = update_id or f"{name}-{uuid.uuid4().hex[:12]}"
+        arguments = [] if argument is None else [argument]
+        with server_errors(id):
+            while True:
+                try:
+                    return await self._handle(id).execute_update(
+                        name, args=arguments, id=chosen, result_type=kind, rpc_timeout=_UPDATE_GRACE
+                    )
+                except WorkflowUpdateRPCTimeoutOrCancelledError:
+                    raise no_worker(self.task_queue, _UPDATE_GRACE.total_seconds()) from None
+                except WorkflowUpdateFailedError as error:
+                    cause = error.cause
+                    kind_of = cause.type if isinstance(cause, ApplicationError) else None
+                    if kind_of not in _CONTINUED:
+                        raise _refusal(cause) from None
+                except RPCError as error:
+                    if error.status == RPCStatusCode.NOT_FOUND and "already completed" in error.message:
+                        raise ConversationClosed(f"The conversation {id!r} has closed.") from None
+                    if error.status not in (RPCStatusCode.ABORTED, RPCStatusCode.NOT_FOUND) or not await self._runs(id):
+                        raise
+                await asyncio.sleep(_FIRST_POLL)
+
+    async def _runs(self, id: str) -> bool:
+        status = (await self._handle(id).describe()).status
+        return status is not None and status.name == "RUNNING"
+
+    async def _query(self, id: str, name: str, kind: Any, *arguments: Any) -> Any:
+        with server_errors(id):
+            try:
+                return await self._handle(id).query(name, args=arguments, result_type=kind, rpc_timeout=_UPDATE_GRACE)
+            except RPCError as error:
+                if error.status in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED):
+                    raise no_worker(self.task_queue, _UPDATE_GRACE.total_seconds()) from None
+                raise
+
+    def _handle(self, id: str) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(id)
+
+
+def _fingerprint(request: ConversationRequest) -> str:
+    canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode(errors="replace")).hexdigest()
+
+
+def _refusal(cause: BaseException | None) -> Exception:
+    message = cause.message if isinstance(cause, ApplicationError) else str(cause)
+    if isinstance(cause, ApplicationError) and cause.type == names.ERROR_CLOSED:
+        return ConversationClosed(message)
+    return RequestInvalid(message)

@@ -1,0 +1,177 @@
+"""A continuable child: what is asked of its conversation, what it tells, and what survives continue-as-new."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from lastword.core.contract import (
+    MAX_DEPTH,
+    ChildSetup,
+    ChildTask,
+    DelegationResult,
+    LogRef,
+    Prompt,
+    SeedMessage,
+    SessionRef,
+    StopReason,
+    TurnSpec,
+    check_prompt,
+)
+
+CheckedPrompt: TypeAlias = Annotated[Prompt, AfterValidator(check_prompt)]
+CloseMode: TypeAlias = Literal["finish", "cancel", "abandon"]
+MessageState: TypeAlias = Literal["queued", "running", "settled", "rejected", "dropped", "unknown"]
+
+MAX_INBOX = 10_000
+"""Messages that may wait at once."""
+
+
+class Message(BaseModel):
+    """One message to a child. The same id twice is one message."""
+
+    id: str = Field(min_length=1, max_length=200)
+    prompt: CheckedPrompt
+    result_limit: int | None = Field(default=None, ge=256)
+    """Bytes of text that the sender wants in the tool result; longer keeps head and tail."""
+
+
+class Accepted(BaseModel):
+    """A message is in the inbox, or was before: from here on it becomes a turn, or is told to be dropped."""
+
+    message_id: str
+    ahead: int
+    """Messages before it, the running one among them."""
+
+
+class Interrupted(BaseModel):
+    """What an interrupt ended, and what waits for the next send."""
+
+    message_id: str | None
+    parked: int
+
+
+class CloseRequest(BaseModel):
+    """`finish` takes what is queued first; `abandon` ends with the running turn; `cancel` ends that too."""
+
+    mode: CloseMode = "finish"
+
+
+class Closing(BaseModel):
+    """How the conversation ends, and which accepted messages will never become turns."""
+
+    mode: CloseMode
+    dropped: list[str] = []
+
+
+class TurnSummary(BaseModel):
+    """One turn that has settled."""
+
+    turn: int
+    message_id: str
+    stop_reason: StopReason
+    attempts: int
+    started: int
+    ended: int
+    tokens: int | None = None
+
+
+class MessageResult(BaseModel):
+    """Where a message is, and what came of it. `result` is there when `state` is `settled`."""
+
+    state: MessageState
+    result: DelegationResult | None = None
+    error: str | None = None
+    """Why it was rejected."""
+    shortened: bool = False
+    """Only the head and tail of an old turn's output are kept here; the session log has it all."""
+
+
+class ConversationStatus(BaseModel):
+    """A conversation at one moment."""
+
+    id: str
+    state: Literal["running", "idle", "waiting", "closed"]
+    turn: int
+    """The running turn, else the last one; 0 before the first."""
+    message_id: str | None = None
+    """What the running turn answers."""
+    queued: int = 0
+    parked: bool = False
+    """After an interrupt the queue waits for the next send."""
+    closing: CloseMode | None = None
+    last: TurnSummary | None = None
+
+
+class Kept(BaseModel):
+    """What is kept of a message that is not queued any more."""
+
+    state: MessageState
+    turn: int = 0
+    result: DelegationResult | None = None
+    error: str | None = None
+    shortened: bool = False
+
+
+class ConversationState(BaseModel):
+    """What survives continue-as-new. Nothing accepted is anywhere else."""
+
+    log: LogRef
+    """The run id is that of the conversation's first run: its log goes on through all of them."""
+    turn: int = 0
+    next_seq: int = 0
+    session: SessionRef | None = None
+    inbox: list[Message] = []
+    parked: bool = False
+    closing: CloseMode | None = None
+    kept: dict[str, Kept] = {}
+    """By message id, every message that was ever taken from the inbox."""
+    turns: list[TurnSummary] = []
+    """The latest, oldest first."""
+    tokens: int = 0
+
+
+class ConversationRequest(ChildSetup):
+    """The argument of `ConversationWorkflow`: who the child is. What it is asked comes as messages."""
+
+    label: str | None = Field(default=None, max_length=200)
+    parent_id: str | None = None
+    depth: int = Field(default=0, ge=0)
+    max_depth: int = Field(default=MAX_DEPTH, ge=0)
+    seed: list[SeedMessage] = Field(default=[])
+    """The child starts from these messages: completed turns of the parent's, never the one in flight."""
+    carried: ConversationState | None = None
+    """Set by the workflow itself when it continues as new."""
+
+    @property
+    def summary(self) -> str:
+        """One line for Temporal's UI: label, backend, model."""
+        return " · ".join(part for part in (self.label, self.backend, self.model) if part)[:200]
+
+    def spec(self, message: Message, state: ConversationState, *, id: str) -> TurnSpec:
+        """The next turn, for this message."""
+        turn = state.turn + 1
+        setup: dict[str, Any] = {name: getattr(self, name) for name in ChildSetup.model_fields}
+        return TurnSpec(
+            id=id,
+            turn_run_id=f"{state.log.run_id}.{turn}",
+            turn=turn,
+            log=state.log,
+            first_seq=state.next_seq,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            max_depth=self.max_depth,
+            session=state.session,
+            seed=self.seed,
+            task=ChildTask.model_validate({**setup, "prompt": message.prompt}),
+        )
+
+
+class ConversationResult(BaseModel):
+    """What `ConversationWorkflow` returns when it has closed."""
+
+    id: str
+    turns: int
+    dropped: list[str] = []
+    last: TurnSummary | None = None

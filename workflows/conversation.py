@@ -1,0 +1,277 @@
+"""A child that goes on: messages become turns, one at a time, under one id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from lastword.core import names
+    from lastword.core.bounds import bound_blocks
+    from lastword.core.contract import DelegationResult, LogRef, OutputRef, TurnResult
+    from lastword.core.conversation import (
+        MAX_INBOX,
+        Accepted,
+        CloseRequest,
+        Closing,
+        ConversationRequest,
+        ConversationResult,
+        ConversationState,
+        ConversationStatus,
+        Interrupted,
+        Kept,
+        Message,
+        MessageResult,
+        TurnSummary,
+    )
+    from lastword.core.permissions import Answer, PermissionDecision, Question
+    from lastword.core.tool_result import render
+    from lastword.workflows.child_turn import ChildTurnRun
+    from lastword.workflows.questions import PendingQuestions
+
+_KEPT_RESULTS = 64
+"""Results that can be asked for; of older ones what they ended with, for the session log has the rest. More than fifty
+callers may wait for theirs."""
+
+_KEPT_OUTPUT_BYTES = 4 * 1024
+"""Of the output of a result that is not the last one. All of them travel in one payload of at most 2 MB."""
+
+_KEPT_TURNS = 200
+
+
+@workflow.defn(name=names.CONVERSATION_WORKFLOW)
+class ConversationWorkflow:
+    """Runs one child for as many messages as come; its id is the child's.
+
+    The inbox is its only queue. A turn is run as a delegation's is, and settles with the same result. It completes when
+    it is closed; a cancel of the workflow closes it with `cancel`.
+    """
+
+    @workflow.init
+    def __init__(self, request: ConversationRequest) -> None:
+        info = workflow.info()
+        self._id = info.workflow_id
+        self._request = request
+        self._state = request.carried or ConversationState(log=LogRef(session_id=info.workflow_id, run_id=info.run_id))
+        self._running: ChildTurnRun | None = None
+        self._message: Message | None = None
+        self._questions = PendingQuestions()
+        self._dropped: list[str] = []
+        self._over = False
+
+    @workflow.run
+    async def run(self, request: ConversationRequest) -> ConversationResult:
+        while not self._over:
+            await self._until(lambda: self._can_go_on)
+            if self._state.inbox and not self._state.parked:
+                await self._take(self._state.inbox.pop(0))
+            self._over = self._state.closing is not None and not self._state.inbox
+            if not self._over and workflow.info().is_continue_as_new_suggested():
+                # A handler that has begun counts as unfinished until it has run: nothing accepted can be behind this.
+                await self._until(workflow.all_handlers_finished)
+                workflow.continue_as_new(request.model_copy(update={"carried": self._state}))
+        await self._until(workflow.all_handlers_finished)
+        return ConversationResult(id=self._id, turns=self._state.turn, dropped=self._dropped, last=self._last)
+
+    @property
+    def _can_go_on(self) -> bool:
+        state = self._state
+        waiting = bool(state.inbox) and not state.parked
+        return waiting or state.closing is not None or workflow.info().is_continue_as_new_suggested()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait; a cancel of the workflow closes the conversation and does not end the waiting."""
+        while True:
+            try:
+                await workflow.wait_condition(condition)
+                return
+            except asyncio.CancelledError:
+                self._close("cancel")
+
+    @property
+    def _last(self) -> TurnSummary | None:
+        return self._state.turns[-1] if self._state.turns else None
+
+    async def _take(self, message: Message) -> None:
+        """Run the message's turn and keep what came of it."""
+        spec = self._request.spec(message, self._state, id=self._id)
+        self._questions = PendingQuestions()
+        self._message, self._running = message, ChildTurnRun(spec, summary=f"{self._request.summary} · {spec.turn}")
+        self._state.turn = spec.turn
+        try:
+            result = await self._running.run()
+        except ApplicationError as error:
+            # No child could be started for it; the conversation is none the worse.
+            self._state.turn -= 1
+            self._state.kept[message.id] = Kept(state="rejected", error=error.message)
+        else:
+            self._settle(message, result)
+        finally:
+            self._questions.close()
+            if self._running.was_cancelled_from_outside:
+                self._close("cancel")
+            self._message, self._running = None, None
+
+    def _settle(self, message: Message, result: TurnResult) -> None:
+        state = self._state
+        rendered = render(result, id=self._id, limit=message.result_limit)
+        for kept in state.kept.values():
+            _shorten(kept)
+        done = DelegationResult(id=self._id, result=result, tool_result=rendered)
+        state.kept[message.id] = Kept(state="settled", turn=state.turn, result=done)
+        whole = [kept for kept in state.kept.values() if kept.result is not None]
+        for old in whole[:-_KEPT_RESULTS]:
+            _forget_words(old)
+        state.next_seq = result.next_seq
+        state.session = result.session or state.session
+        tokens = result.usage.tokens if result.usage else None
+        state.tokens += tokens or 0
+        state.turns = [
+            *state.turns[-_KEPT_TURNS + 1 :],
+            TurnSummary(
+                turn=state.turn,
+                message_id=message.id,
+                stop_reason=result.stop_reason,
+                attempts=result.attempts,
+                started=result.timing.started,
+                ended=result.timing.ended,
+                tokens=tokens,
+            ),
+        ]
+
+    def _close(self, mode: str) -> Closing:
+        state = self._state
+        state.closing = CloseRequest.model_validate({"mode": mode}).mode
+        state.parked = False
+        dropped: list[str] = []
+        if state.closing != "finish":
+            dropped = [message.id for message in state.inbox]
+            for message in state.inbox:
+                state.kept[message.id] = Kept(state="dropped")
+            state.inbox.clear()
+            self._dropped += dropped
+        if state.closing == "cancel" and self._running is not None:
+            self._running.cancel()
+        return Closing(mode=state.closing, dropped=dropped)
+
+    # -- what others ask of it ---------------------------------------------------------------------------------------
+
+    @workflow.update(name=names.SEND_UPDATE)
+    def send(self, message: Message) -> Accepted:
+        """Take a message in. Returns when it is accepted, not when it is answered."""
+        state = self._state
+        queued = [waiting.id for waiting in state.inbox]
+        if message.id not in queued and message.id not in state.kept and not self._is_running(message.id):
+            state.inbox.append(message)
+            queued.append(message.id)
+        state.parked = False
+        ahead = queued.index(message.id) if message.id in queued else 0
+        return Accepted(message_id=message.id, ahead=ahead + (1 if self._running and message.id in queued else 0))
+
+    @send.validator
+    def _check_send(self, message: Message) -> None:
+        if message.id in self._state.kept or self._is_running(message.id):
+            return
+        if self._state.closing is not None or self._over:
+            raise ApplicationError(f"The conversation {self._id!r} is closing.", type=names.ERROR_CLOSED)
+        if len(self._state.inbox) >= MAX_INBOX:
+            raise ApplicationError(f"{MAX_INBOX} messages wait already.", type=names.ERROR_INBOX_FULL)
+
+    @workflow.update(name=names.INTERRUPT_UPDATE)
+    async def interrupt(self) -> Interrupted:
+        """End the running turn as `aborted` with its partial. What is queued waits for the next send."""
+        running, message = self._running, self._message
+        if running is None or message is None:
+            return Interrupted(message_id=None, parked=len(self._state.inbox) if self._state.parked else 0)
+        self._state.parked = self._state.closing is None
+        running.cancel()
+        await workflow.wait_condition(lambda: message.id in self._state.kept)
+        return Interrupted(message_id=message.id, parked=len(self._state.inbox))
+
+    @workflow.update(name=names.CLOSE_UPDATE)
+    def close(self, request: CloseRequest) -> Closing:
+        """Take no more messages, and end."""
+        return self._close(request.mode)
+
+    @workflow.update(name=names.ASK_UPDATE)
+    async def ask_permission(self, question: Question) -> PermissionDecision:
+        """The child's worker asks; it is told when somebody has answered, or the question's time is up."""
+        return await self._questions.ask(question)
+
+    @workflow.update(name=names.ANSWER_UPDATE)
+    def answer_permission(self, answer: Answer) -> Question:
+        """Allow or reject what the child waits for. Rejected, and nothing kept, if no such question is open."""
+        return self._questions.answer(answer)
+
+    @answer_permission.validator
+    def _check_answer(self, answer: Answer) -> None:
+        self._questions.check(answer)
+
+    @workflow.query(name=names.QUESTIONS_QUERY)
+    def questions(self) -> list[Question]:
+        """The permissions that the child waits for, oldest first."""
+        return self._questions.pending()
+
+    @workflow.query(name=names.STATUS_QUERY)
+    def status(self) -> ConversationStatus:
+        """What the child does now."""
+        state = self._state
+        return ConversationStatus(
+            id=self._id,
+            state="running" if self._running else "closed" if self._over else "idle",
+            turn=state.turn,
+            message_id=self._message.id if self._message else None,
+            queued=len(state.inbox),
+            parked=state.parked,
+            closing=state.closing,
+            last=self._last,
+        )
+
+    @workflow.query(name=names.INBOX_QUERY)
+    def inbox(self) -> list[Message]:
+        """The messages that wait, first come first."""
+        return self._state.inbox
+
+    @workflow.query(name=names.RESULT_QUERY)
+    def result(self, message_id: str) -> MessageResult:
+        """Where a message is, and what came of it."""
+        if self._is_running(message_id):
+            return MessageResult(state="running")
+        if any(message.id == message_id for message in self._state.inbox):
+            return MessageResult(state="queued")
+        kept = self._state.kept.get(message_id)
+        if kept is None:
+            return MessageResult(state="unknown")
+        return MessageResult(state=kept.state, result=kept.result, error=kept.error, shortened=kept.shortened)
+
+    @workflow.query(name=names.TURNS_QUERY)
+    def turns(self) -> list[TurnSummary]:
+        """The latest turns, oldest first."""
+        return self._state.turns
+
+    def _is_running(self, message_id: str) -> bool:
+        return self._message is not None and self._message.id == message_id
+
+
+def _shorten(kept: Kept) -> None:
+    """Of a result that is not the last one any more, the head and tail."""
+    if kept.result is None or kept.shortened:
+        return
+    turn = kept.result.result
+    output, whole = bound_blocks(turn.output, _KEPT_OUTPUT_BYTES)
+    if whole is None:
+        return
+    ref = turn.output_ref or OutputRef(log=turn.log, turn=kept.turn, bytes=whole)
+    shorter = turn.model_copy(update={"output": output, "output_ref": ref})
+    rendered = render(shorter, id=kept.result.id, limit=_KEPT_OUTPUT_BYTES)
+    kept.result = DelegationResult(id=kept.result.id, result=shorter, tool_result=rendered)
+    kept.shortened = True
+
+
+def _forget_words(kept: Kept) -> None:
+    """Of an old result, what it ended with."""
+    kept.result = None
+    kept.shortened = True
