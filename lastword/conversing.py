@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
@@ -44,6 +44,8 @@ from lastword.core.errors import (
     RequestInvalid,
     RequestRejected,
 )
+from lastword.core.ports import SessionStore
+from lastword.watching import Watched, watch_delegation
 
 _UPDATE_GRACE: Final = timedelta(seconds=10)
 _FIRST_POLL: Final = 0.05
@@ -55,9 +57,12 @@ _CONTINUED: Final = ("AcceptedUpdateCompletedWorkflow", "UpdateAborted", "Workfl
 class ConversationClient:
     """Works on any Temporal client that has lastword's data converter (give it `LastwordPlugin`)."""
 
-    def __init__(self, client: Client, *, task_queue: str = names.TASK_QUEUE) -> None:
+    def __init__(
+        self, client: Client, *, task_queue: str = names.TASK_QUEUE, store: SessionStore | None = None
+    ) -> None:
         self.client = client
         self.task_queue = task_queue
+        self.store = store
 
     async def start(self, request: ConversationRequest, *, id: str | None = None) -> str:
         """Start the conversation and return its id at once. The same id for the same request attaches.
@@ -131,6 +136,28 @@ class ConversationClient:
                     raise RequestInvalid(f"The conversation {id!r} has no message {message_id!r}.")
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _SLOWEST_POLL)
+
+    async def watch(
+        self, id: str, message_id: str, *, since: ConversationStatus | None = None
+    ) -> AsyncIterator[Watched]:
+        """What the child says until the message's turn has settled, from where `since` stood; then `Closed` with it.
+
+        Raises what `result` raises.
+        """
+        begin = since or await self.status(id)
+        result = asyncio.create_task(self.result(id, message_id))
+        try:
+            with server_errors(id):
+                watched = watch_delegation(
+                    self.client, self._handle(id), result, self.store, log=begin.log, from_seq=begin.next_seq
+                )
+                async for item in watched:
+                    yield item
+        finally:
+            result.cancel()
+            await asyncio.wait([result])
+            if not result.cancelled():
+                result.exception()
 
     async def message(self, id: str, message_id: str) -> MessageResult:
         """Where a message is, and what came of it."""

@@ -93,10 +93,14 @@ async def watch_delegation(
     handle: WorkflowHandle[object, object],
     result: asyncio.Task[DelegationResult],
     store: SessionStore | None,
+    *,
+    log: LogRef | None = None,
+    from_seq: int = 0,
 ) -> AsyncIterator[Watched]:
-    """Everything the child says from its beginning, as it comes, and the result at last.
+    """Everything the child says from its beginning, or `from_seq`, as it comes, and the result at last.
 
-    `result` is the pending result; when it fails, so does this.
+    `result` is the pending result; when it fails, so does this. `log` is the session's, where it is not that of the
+    workflow's own run.
     """
     view: _LogView | None = None
     last: tuple[Phase, int] | None = None
@@ -107,7 +111,7 @@ async def watch_delegation(
             last = state
             yield StatusChanged(progress)
         if view is None:
-            view = _LogView(store, LogRef(session_id=progress.id, run_id=progress.run_id))
+            view = _LogView(store, log or LogRef(session_id=progress.id, run_id=progress.run_id), from_seq)
         if progress.checkpoint is not None:
             async for item in view.catch_up(progress.checkpoint):
                 yield item
@@ -123,10 +127,10 @@ async def watch_delegation(
 class _LogView:
     """One session's events, each once and in order, from two sources that overlap."""
 
-    def __init__(self, store: SessionStore | None, log: LogRef) -> None:
+    def __init__(self, store: SessionStore | None, log: LogRef, from_seq: int) -> None:
         self._store = store
         self._log = log
-        self._seen = 0
+        self._seen = from_seq
 
     async def catch_up(self, checkpoint: Checkpoint) -> AsyncIterator[Watched]:
         """What the checkpoint adds: sealed segments first, then its tail."""

@@ -228,6 +228,8 @@ class ConversationWorkflow:
             parked=state.parked,
             closing=state.closing,
             last=self._last,
+            log=state.log,
+            next_seq=state.next_seq,
         )
 
     @workflow.query(name=names.INBOX_QUERY)

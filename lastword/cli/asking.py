@@ -6,12 +6,17 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lastword.core.errors import RequestInvalid
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from lastword.core.contract import DelegationRequest
+    from lastword.core.conversation import ConversationRequest
+
+_Request = TypeVar("_Request", bound="BaseModel")
 
 _FLAGS = {
     "prompt": "the prompt",
@@ -33,12 +38,23 @@ _FLAGS = {
 
 def request_of(fields: dict[str, Any]) -> DelegationRequest:
     """The request. Raises RequestInvalid with the flag, its value and what it should be."""
-    from pydantic import ValidationError
-
     from lastword.core.contract import DelegationRequest
 
+    return _validated(DelegationRequest, fields)
+
+
+def conversation_of(fields: dict[str, Any]) -> ConversationRequest:
+    """The request of a conversation; as `request_of`."""
+    from lastword.core.conversation import ConversationRequest
+
+    return _validated(ConversationRequest, fields)
+
+
+def _validated(kind: type[_Request], fields: dict[str, Any]) -> _Request:
+    from pydantic import ValidationError
+
     try:
-        return DelegationRequest.model_validate(fields)
+        return kind.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
     where, value = ".".join(str(part) for part in first["loc"]), first["input"]

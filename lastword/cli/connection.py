@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from lastword.client import DelegationClient
+    from lastword.conversing import ConversationClient
     from lastword.settings import ServerAddress
 
 DataDir = Annotated[
@@ -34,6 +35,14 @@ async def connect(data_dir: Path | None) -> DelegationClient:
     settings = load_settings(data_dir=data_dir)
     client = await connect_to(server_address(settings))
     return DelegationClient(client, task_queue=settings.task_queue, store=open_store(settings.log_store))
+
+
+async def converse(data_dir: Path | None) -> ConversationClient:
+    """The same for conversations."""
+    from lastword.conversing import ConversationClient
+
+    client = await connect(data_dir)
+    return ConversationClient(client.client, task_queue=client.task_queue, store=client.store)
 
 
 async def connect_to(address: ServerAddress) -> Client:

@@ -102,6 +102,9 @@ class ConversationStatus(BaseModel):
     """After an interrupt the queue waits for the next send."""
     closing: CloseMode | None = None
     last: TurnSummary | None = None
+    log: LogRef
+    next_seq: int = 0
+    """Where the log goes on with the running turn, or the next."""
 
 
 class Kept(BaseModel):

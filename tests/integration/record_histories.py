@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from lastword.conversing import ConversationClient
 from lastword.core.contract import DelegationRequest
+from lastword.core.conversation import ConversationRequest
 from lastword.core.errors import RequestRejected
 from lastword.process_exit import leave
 from tests.integration.conftest import House, scripted, until_exists
@@ -54,6 +57,7 @@ async def main(version: str) -> None:
             ask = {"mode": "ask", "answer_within": 0.5}
             id = await started(house, scripted({"ask": {"kind": "execute"}}, permissions=ask))
             await record(house, "not_answered", version, id)
+            await record(house, "conversation", version, await conversed(house, path))
             async with house.worker():
                 handle = await env.client.start_workflow("LastwordPing", id="ping", task_queue=house.queue)
                 await handle.result()
@@ -67,6 +71,27 @@ async def answered(house: House) -> str:
             await asyncio.sleep(0.05)
         await house.client.answer(id, "allow")
         await house.client.result(id)
+    return id
+
+
+async def conversed(house: House, path: Path) -> str:
+    """Two turns, an interrupt, a rejected message, and a close that drops one."""
+    here = path / "conversation-here"
+    client = ConversationClient(house.env.client, task_queue=house.queue)
+    hang = json.dumps([{"delta": "a"}, {"touch": str(here)}, {"fault": "hang"}])
+    async with house.worker():
+        id = await client.start(ConversationRequest(backend="scripted"))
+        await client.ask(id, "one")
+        await client.ask(id, json.dumps([{"delta": "b"}, {"end": "error"}]))
+        await client.send(id, hang)
+        await until_exists(here)
+        await client.interrupt(id)
+        here.unlink()
+        await client.send(id, hang)
+        await client.send(id, "never")
+        await until_exists(here)
+        await client.close(id, "cancel")
+        await client.closed(id)
     return id
 
 

@@ -1,0 +1,66 @@
+"""Conversations from a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.integration.conftest import until_exists
+from tests.integration.test_cli import Terminal, terminal
+
+__all__ = ["terminal"]
+
+
+def script(*steps: dict[str, Any]) -> str:
+    return json.dumps(steps)
+
+
+async def test_a_chat_streams_interrupts_and_leaves_the_child(terminal: Terminal, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    process = await terminal.start("chat", "talk", "--backend", "scripted")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"good morning\n")
+    async with asyncio.timeout(60):
+        assert await process.stdout.readline() == b"good morning\n"
+    process.stdin.write(f"{script({'delta': 'half'}, {'touch': str(here)}, {'fault': 'hang'})}\n".encode())
+    async with asyncio.timeout(60):
+        assert await process.stdout.readexactly(4) == b"half"
+    await until_exists(here)
+    process.send_signal(signal.SIGINT)
+    await terminal.until_said(process, "interrupting")
+    async with asyncio.timeout(60):
+        assert await process.stdout.readline() == b"\n"
+    process.stdin.write(f"{script({'recall': 'user'})}\n".encode())
+    async with asyncio.timeout(60):
+        assert (await process.stdout.readline()).startswith(b"good morning | [")
+    process.stdin.close()
+    done = await terminal.finish(process)
+    assert done.code == 0
+    assert "the child stays. Come back with: lastword chat talk" in done.err
+    # Another terminal goes on with it.
+    back = await terminal.run("chat", "talk", stdin="and again\n")
+    assert (back.code, back.out) == (0, "and again\n")
+
+
+async def test_messages_are_sent_asked_and_the_conversation_closed(terminal: Terminal) -> None:
+    await terminal.run("chat", "office", "--backend", "scripted", stdin="")
+    sent = await terminal.run("send", "office", "first", "--message-id", "m1")
+    assert sent.out == "m1\n"
+    asked = await terminal.run("ask", "office", "second")
+    assert (asked.code, asked.out) == (0, "second\n")
+    again = await terminal.run("ask", "office", "something else", "--message-id", "m1", "--json")
+    assert again.json["content"] == [{"type": "text", "text": "first"}]
+    cut = await terminal.run("ask", "office", script({"delta": "part"}, {"end": "max-tokens"}))
+    assert (cut.code, cut.out) == (1, "part\n")
+    idle = await terminal.run("interrupt", "office")
+    assert "no turn is running" in idle.err
+    closed = await terminal.run("close", "office", "--json")
+    assert closed.json == {"mode": "finish", "dropped": []}
+    late = await terminal.run("send", "office", "too late")
+    assert (late.code, late.out) == (2, "")
+    unknown = await terminal.run("send", "nowhere", "x")
+    assert (unknown.code, unknown.out) == (2, "")
