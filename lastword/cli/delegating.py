@@ -11,9 +11,10 @@ import typer
 
 from lastword.cli.asking import backend_options, json_file, mcp_servers, permission_policy, prompt_of, request_of
 from lastword.cli.connection import AsJson, DataDir, connect
+from lastword.cli.delegating_many import run_file
 from lastword.cli.errors import COMPLETED, told_as_json
 from lastword.cli.rendering import note, print_json
-from lastword.core.errors import ServerUnreachable
+from lastword.core.errors import RequestInvalid, ServerUnreachable
 
 if TYPE_CHECKING:
     from lastword.core.contract import DelegationRequest
@@ -27,7 +28,14 @@ def register(app: typer.Typer) -> None:
 
 
 def delegate(
-    prompt: Annotated[str, typer.Argument(help="What the child should do; - reads it from stdin.")],
+    prompt: Annotated[
+        str | None, typer.Argument(help="What the child should do; - reads it from stdin.", show_default=False)
+    ] = None,
+    many: Annotated[
+        Path | None, typer.Option("--many", help="File of tasks, a JSON object with a prompt on each line.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=500, help="Of --many, at a time.")] = 8,
+    out: Annotated[Path | None, typer.Option("--out", help="Of --many, the file of results.")] = None,
     background: Annotated[bool, typer.Option("--background", help="Print the id and return at once.")] = False,
     id: Annotated[str | None, typer.Option("--id", help="The delegation's id; the same again attaches.")] = None,
     backend: Annotated[str, typer.Option("--backend", help="See `lastword backends`.")] = "in-process",
@@ -69,7 +77,6 @@ def delegate(
     chosen = new_id() if id is None else id
     with told_as_json(as_json, chosen):
         fields: dict[str, Any] = {
-            "prompt": prompt_of(prompt),
             "backend": backend,
             "model": model,
             "persona": persona,
@@ -96,7 +103,12 @@ def delegate(
             fields["tool_filter"] = {"allow": allow_tool or None, "deny": deny_tool or []}
         if option or script is not None:
             fields["options"] = backend_options(option or [], script)
-        return asyncio.run(_delegate(request_of(fields), chosen, background, as_json, data_dir))
+        if (prompt is None) == (many is None):
+            raise RequestInvalid("Give either a prompt or --many FILE.")
+        if many is not None:
+            return asyncio.run(run_file(many, fields, concurrency=concurrency, out=out, data_dir=data_dir))
+        request = request_of({**fields, "prompt": prompt_of(str(prompt))})
+        return asyncio.run(_delegate(request, chosen, background, as_json, data_dir))
 
 
 def _workspace(backend: str, data_dir: Path | None) -> str | None:
