@@ -13,7 +13,8 @@ with workflow.unsafe.imports_passed_through():
     from lastword.core.bounds import bound_blocks
     from lastword.core.contract import DelegationResult, LogRef, OutputRef, TurnResult
     from lastword.core.conversation import (
-        MAX_INBOX,
+        MAX_INBOX_BYTES,
+        MAX_SEEN,
         Accepted,
         CloseRequest,
         Closing,
@@ -106,7 +107,7 @@ class ConversationWorkflow:
         except ApplicationError as error:
             # No child could be started for it; the conversation is none the worse.
             self._state.turn -= 1
-            self._state.kept[message.id] = Kept(state="rejected", error=error.message)
+            self._keep(message, Kept(state="rejected", error=error.message))
         else:
             self._settle(message, result)
         finally:
@@ -121,10 +122,7 @@ class ConversationWorkflow:
         for kept in state.kept.values():
             _shorten(kept)
         done = DelegationResult(id=self._id, result=result, tool_result=rendered)
-        state.kept[message.id] = Kept(state="settled", turn=state.turn, result=done)
-        whole = [kept for kept in state.kept.values() if kept.result is not None]
-        for old in whole[:-_KEPT_RESULTS]:
-            _forget_words(old)
+        self._keep(message, Kept(state="settled", turn=state.turn, result=done))
         state.next_seq = result.next_seq
         state.session = result.session or state.session
         tokens = result.usage.tokens if result.usage else None
@@ -142,6 +140,20 @@ class ConversationWorkflow:
             ),
         ]
 
+    def _keep(self, message: Message, kept: Kept) -> None:
+        """What came of a message; of older ones only that there were some."""
+        state = self._state
+        state.kept[message.id] = kept
+        while len(state.kept) > _KEPT_RESULTS:
+            oldest = next(iter(state.kept))
+            state.seen[oldest] = state.kept.pop(oldest).turn
+        while len(state.seen) > MAX_SEEN:
+            del state.seen[next(iter(state.seen))]
+
+    def _is_known(self, message_id: str) -> bool:
+        """It became a turn, is one, or never will be."""
+        return message_id in self._state.kept or message_id in self._state.seen or self._is_running(message_id)
+
     def _close(self, mode: str) -> Closing:
         state = self._state
         state.closing = CloseRequest.model_validate({"mode": mode}).mode
@@ -150,7 +162,7 @@ class ConversationWorkflow:
         if state.closing != "finish":
             dropped = [message.id for message in state.inbox]
             for message in state.inbox:
-                state.kept[message.id] = Kept(state="dropped")
+                self._keep(message, Kept(state="dropped"))
             state.inbox.clear()
             self._dropped += dropped
         if state.closing == "cancel" and self._running is not None:
@@ -164,7 +176,7 @@ class ConversationWorkflow:
         """Take a message in. Returns when it is accepted, not when it is answered."""
         state = self._state
         queued = [waiting.id for waiting in state.inbox]
-        if message.id not in queued and message.id not in state.kept and not self._is_running(message.id):
+        if message.id not in queued and not self._is_known(message.id):
             state.inbox.append(message)
             queued.append(message.id)
         state.parked = False
@@ -173,12 +185,17 @@ class ConversationWorkflow:
 
     @send.validator
     def _check_send(self, message: Message) -> None:
-        if message.id in self._state.kept or self._is_running(message.id):
+        waiting = self._state.inbox
+        if self._is_known(message.id) or any(one.id == message.id for one in waiting):
             return
         if self._state.closing is not None or self._over:
             raise ApplicationError(f"The conversation {self._id!r} is closing.", type=names.ERROR_CLOSED)
-        if len(self._state.inbox) >= MAX_INBOX:
-            raise ApplicationError(f"{MAX_INBOX} messages wait already.", type=names.ERROR_INBOX_FULL)
+        if (size := sum(one.bytes for one in waiting) + message.bytes) > MAX_INBOX_BYTES:
+            raise ApplicationError(
+                f"{len(waiting)} messages wait already, with this one {size} bytes; at most {MAX_INBOX_BYTES} may."
+                " Send it when some are answered.",
+                type=names.ERROR_INBOX_FULL,
+            )
 
     @workflow.update(name=names.INTERRUPT_UPDATE)
     async def interrupt(self) -> Interrupted:
@@ -188,7 +205,7 @@ class ConversationWorkflow:
             return Interrupted(message_id=None, parked=len(self._state.inbox) if self._state.parked else 0)
         self._state.parked = self._state.closing is None
         running.cancel()
-        await workflow.wait_condition(lambda: message.id in self._state.kept)
+        await workflow.wait_condition(lambda: not self._is_running(message.id))
         return Interrupted(message_id=message.id, parked=len(self._state.inbox))
 
     @workflow.update(name=names.CLOSE_UPDATE)
@@ -246,7 +263,8 @@ class ConversationWorkflow:
             return MessageResult(state="queued")
         kept = self._state.kept.get(message_id)
         if kept is None:
-            return MessageResult(state="unknown")
+            turn = self._state.seen.get(message_id)
+            return MessageResult(state="unknown" if turn is None else "settled" if turn else "dropped")
         return MessageResult(state=kept.state, result=kept.result, error=kept.error, shortened=kept.shortened)
 
     @workflow.query(name=names.TURNS_QUERY)
@@ -270,10 +288,4 @@ def _shorten(kept: Kept) -> None:
     shorter = turn.model_copy(update={"output": output, "output_ref": ref})
     rendered = render(shorter, id=kept.result.id, limit=_KEPT_OUTPUT_BYTES)
     kept.result = DelegationResult(id=kept.result.id, result=shorter, tool_result=rendered)
-    kept.shortened = True
-
-
-def _forget_words(kept: Kept) -> None:
-    """Of an old result, what it ended with."""
-    kept.result = None
     kept.shortened = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -24,8 +25,11 @@ CheckedPrompt: TypeAlias = Annotated[Prompt, AfterValidator(check_prompt)]
 CloseMode: TypeAlias = Literal["finish", "cancel", "abandon"]
 MessageState: TypeAlias = Literal["queued", "running", "settled", "rejected", "dropped", "unknown"]
 
-MAX_INBOX = 10_000
-"""Messages that may wait at once."""
+MAX_INBOX_BYTES = 768 * 1024
+"""Of the messages that wait at once. They travel with the rest of the state in one payload of at most 2 MB."""
+
+MAX_SEEN = 20_000
+"""Ids of settled messages that are remembered, so that one that is sent again is the same message."""
 
 
 class Message(BaseModel):
@@ -35,6 +39,11 @@ class Message(BaseModel):
     prompt: CheckedPrompt
     result_limit: int | None = Field(default=None, ge=256)
     """Bytes of text that the sender wants in the tool result; longer keeps head and tail."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the prompt, about as it travels."""
+        return len(json.dumps(self.prompt))
 
 
 class Accepted(BaseModel):
@@ -129,7 +138,9 @@ class ConversationState(BaseModel):
     parked: bool = False
     closing: CloseMode | None = None
     kept: dict[str, Kept] = {}
-    """By message id, every message that was ever taken from the inbox."""
+    """By message id, what came of the latest ones, oldest first."""
+    seen: dict[str, int] = {}
+    """By message id, the turn of each older one; 0 for one that never became a turn."""
     turns: list[TurnSummary] = []
     """The latest, oldest first."""
     tokens: int = 0

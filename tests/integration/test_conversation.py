@@ -314,3 +314,31 @@ async def _until_turn(client: ConversationClient, id: str, turn: int) -> None:
                 if (await client.status(id)).turn >= turn:
                     return
             await asyncio.sleep(0.05)
+
+
+async def test_what_waits_is_bounded_and_a_message_over_it_is_refused(open_house: House, tmp_path: Path) -> None:
+    here, gate = tmp_path / "here", tmp_path / "gate"
+    client = talk(open_house)
+    id = await client.start(scripted())
+    await client.send(id, script({"touch": str(here)}, {"wait_for": str(gate)}, {"delta": "x"}))
+    await until_exists(here)
+    large = "x" * 250_000
+    for _ in range(3):
+        await client.send(id, large)
+    with pytest.raises(RequestInvalid, match=r"3 messages wait already.*Send it when some are answered"):
+        await client.send(id, large)
+    gate.touch()
+    assert text_of((await client.ask(id, "small")).result.output) == "small"
+
+
+async def test_of_old_messages_it_is_known_that_they_were(open_house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lastword.workflows.conversation._KEPT_RESULTS", 2)
+    client = talk(open_house)
+    id = await client.start(scripted())
+    for n in range(4):
+        await client.ask(id, f"message {n}", message_id=f"m{n}")
+    assert (await client.send(id, "again", message_id="m0")).message_id == "m0"
+    assert (await client.status(id)).turn == 4
+    with pytest.raises(RequestInvalid, match="not kept any more"):
+        await client.result(id, "m0")
+    assert text_of((await client.result(id, "m3")).result.output) == "message 3"

@@ -171,6 +171,12 @@ async def test_what_the_child_asks_is_told_with_kind_and_paths(run: Run) -> None
     assert output(events) == "[reject_once]"
 
 
+async def test_a_request_that_tells_only_the_id_is_judged_by_what_was_told_before(run: Run) -> None:
+    await run({"tool": "1", "ask": True, "kind": "edit", "path": "/tmp/a", "title": "Edit a", "terse": True})
+    (asked,) = run.host.asked
+    assert (asked.kind, asked.title, asked.paths) == ("edit", "Edit a", ["/tmp/a"])
+
+
 async def test_allowed_is_allowed_once_and_never_for_always(run: Run) -> None:
     run.host = FixedHost("allow")
     assert output(await run({"tool": "1", "ask": True})) == "[allow_once]"

@@ -43,20 +43,29 @@ class Inbox:
         """What is replayed while a session is loaded is history, not this turn."""
         self.cancelled = asyncio.Event()
         self._host = host
+        self._calls: dict[str, dict[str, Any]] = {}
 
     async def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         update = params.get("update")
         if method != "session/update" or not self.listening or not isinstance(update, dict):
             return
         if params.get("sessionId") in (None, self.session_id):
+            if update.get("sessionUpdate") in ("tool_call", "tool_call_update"):
+                self._known_call(update)
             await self.updates.put(update)
+
+    def _known_call(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All that was told of the call so far: an update, and a request for it, tell only what is new."""
+        known = self._calls.setdefault(str(call.get("toolCallId")), {})
+        known.update({name: value for name, value in call.items() if value not in (None, [], {})})
+        return known
 
     async def on_request(self, method: str, params: Mapping[str, Any]) -> Any:
         if method != "session/request_permission":
             raise RpcError(METHOD_NOT_FOUND)
         call = params.get("toolCall")
         call = call if isinstance(call, dict) else {}
-        asking = asyncio.create_task(self._host.permission(_permission_request(call)))
+        asking = asyncio.create_task(self._host.permission(_permission_request(self._known_call(call))))
         stop = asyncio.create_task(self.cancelled.wait())
         try:
             await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from contextlib import aclosing
+from typing import Any, Final, cast
 
 from claude_agent_sdk import (
     AssistantMessage,
@@ -112,18 +113,14 @@ class ClaudeTurn:
         facts: JsonObject = {"category": "unfinished"}
         try:
             await self._client.query(_once(self._prompt()))
-            async for message in self._client.receive_response():
-                if isinstance(message, SystemMessage):
-                    self._session_id = message.data.get("session_id") or self._session_id
-                for event in self._reader.read(message):
-                    yield event
-                if isinstance(message, ResultMessage):
-                    self._session_id = message.session_id or self._session_id
-                    if message.total_cost_usd is not None:
-                        usage = {"cost_usd": message.total_cost_usd}
-                        yield events.assistant_attempt(turn=turn, step=self._reader.step, usage=usage)
-                    yield self._ending(message)
-                    return
+            # It ends with the result. Closed by us, whatever this generator is left with.
+            async with aclosing(cast(Any, self._client.receive_response())) as messages:
+                async for message in messages:
+                    for event in self._take(message):
+                        yield event
+                    if isinstance(message, ResultMessage):
+                        yield self._ending(message)
+                        return
         except ProcessError as error:
             facts = exit_facts(error.exit_code)
         except ClaudeSDKError:
@@ -134,6 +131,17 @@ class ClaudeTurn:
             yield events.turn_end(contract.ABORTED, turn=turn)
         else:
             yield events.turn_end(contract.ERROR, turn=turn, diagnostic=facts)
+
+    def _take(self, message: object) -> list[SessionEvent]:
+        if isinstance(message, SystemMessage):
+            self._session_id = message.data.get("session_id") or self._session_id
+        if not isinstance(message, ResultMessage):
+            return self._reader.read(message)
+        self._session_id = message.session_id or self._session_id
+        if message.total_cost_usd is None:
+            return []
+        usage = {"cost_usd": message.total_cost_usd}
+        return [events.assistant_attempt(turn=self._spec.turn, step=self._reader.step, usage=usage)]
 
     def _prompt(self) -> list[Block]:
         return [_to_anthropic(block) for block in prompt_of(self._spec, self._resume, self._earlier)]
