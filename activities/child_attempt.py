@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
-from lastword.activities.permission_desk import PermissionDesk
+from lastword.activities.child_host import ChildHostDesk
 from lastword.activities.stop_signal import StopSignal
 from lastword.activities.turn_recorder import TurnRecorder
 from lastword.core import contract, options
@@ -34,7 +34,7 @@ class ChildAttempt:
         self,
         spec: TurnSpec,
         backend: Backend,
-        desk: PermissionDesk,
+        desk: ChildHostDesk,
         recorder: TurnRecorder,
         stop: StopSignal,
         *,

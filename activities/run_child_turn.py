@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 
 from lastword.activities.checkpoint_pump import BeatPacer, CheckpointPump
 from lastword.activities.child_attempt import ChildAttempt
+from lastword.activities.child_host import ChildHostDesk, delegate_by_own_workflow
 from lastword.activities.lifecycle import Lifecycle
 from lastword.activities.ownership import ServerProbe
 from lastword.activities.permission_desk import PermissionDesk, ask_own_workflow
@@ -159,7 +160,10 @@ class _Turn:
         *,
         anew: bool = False,
     ) -> TurnResult:
-        desk = PermissionDesk(self._spec, self._policy, recorder, ask=ask_own_workflow(), earlier=recovered.events)
+        permissions = PermissionDesk(
+            self._spec, self._policy, recorder, ask=ask_own_workflow(), earlier=recovered.events
+        )
+        desk = ChildHostDesk(self._spec, permissions, delegate_by_own_workflow(self._spec))
         attempt = ChildAttempt(self._spec, backend, desk, recorder, self._stop, remaining=self._remaining())
         try:
             earlier = await self._earlier(backend, anew=anew)
@@ -229,7 +233,7 @@ class _Turn:
                 ending.diagnostic = Diagnostic(backend=self._spec.task.backend, stage="log", category="session-log")
 
     async def _conclude(
-        self, ending: Ending, recorder: TurnRecorder, attempt: ChildAttempt, desk: PermissionDesk
+        self, ending: Ending, recorder: TurnRecorder, attempt: ChildAttempt, desk: ChildHostDesk
     ) -> TurnResult:
         output = recorder.fold.collect()
         if recorder.started is not None:
@@ -242,7 +246,7 @@ class _Turn:
             interval=self._pump.widest or None,
             session=recorder.session,
             disposal_error=attempt.disposal_error,
-            permission=desk.latest,
+            permission=desk.permissions.latest,
         )
         return turn_result(self._spec, output, ending, course)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lastword.core.contract import DelegateCall, ToolResult
 from lastword.core.permissions import PermissionDecision, PermissionRequest, Verdict
 
 
@@ -11,7 +12,13 @@ class FixedHost:
     def __init__(self, decision: Verdict = "reject") -> None:
         self.decision: Verdict = decision
         self.asked: list[PermissionRequest] = []
+        self.delegated: list[DelegateCall] = []
+        self.may_delegate = True
 
     async def permission(self, request: PermissionRequest) -> PermissionDecision:
         self.asked.append(request)
         return PermissionDecision(decision=self.decision)
+
+    async def delegate(self, call: DelegateCall) -> ToolResult:
+        self.delegated.append(call)
+        return ToolResult(is_error=False, content=[{"type": "text", "text": f"answer to {call.prompt}"}])

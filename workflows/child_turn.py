@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from lastword.core.inputs import AttemptInput, SettleInput
     from lastword.core.recovery import MAX_LOSSES
     from lastword.workflows import options
+    from lastword.workflows.children import Children
 
 
 class ChildTurnRun:
@@ -28,6 +29,7 @@ class ChildTurnRun:
 
     def __init__(self, spec: TurnSpec, *, summary: str) -> None:
         self._spec = spec
+        self.children = Children(spec)
         self._summary = summary
         self._cancelled = False
         self.was_cancelled_from_outside = False
@@ -40,11 +42,33 @@ class ChildTurnRun:
     def cancel(self) -> None:
         """End the turn as `aborted` with its partial, without cancelling the workflow."""
         self._cancelled = True
+        self.children.cancel()
         if self._handle is not None:
             self._handle.cancel()
 
     async def run(self) -> TurnResult:
-        """The turn's result. Raises ApplicationError of type RequestRejected if no child could be started."""
+        """The turn's result, its own children ended. Raises ApplicationError of type RequestRejected if no child could
+        be started."""
+        # Not in a `finally`: that also runs when a cached workflow is dropped, and nothing may be awaited then.
+        try:
+            result = await self._run()
+        except ApplicationError:
+            await self._end_children()
+            raise
+        await self._end_children()
+        return result
+
+    async def _end_children(self) -> None:
+        ending = asyncio.create_task(self.children.end())
+        while True:
+            try:
+                await asyncio.shield(ending)
+                return
+            except asyncio.CancelledError:
+                self._cancelled = self.was_cancelled_from_outside = True
+                self.children.cancel()
+
+    async def _run(self) -> TurnResult:
         attempt, lost = 1, False
         while True:
             try:
@@ -117,6 +141,8 @@ class ChildTurnRun:
                         break
                     await asyncio.sleep(0)
                 if not handle.done():
+                    # Its children first; what they still say is kept, but their parent does not go on with it.
+                    self.children.cancel()
                     handle.cancel()
 
     async def _settle(self, attempt: int, reason: StopReason, category: str | None) -> TurnResult:

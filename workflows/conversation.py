@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
     from lastword.core.bounds import bound_blocks
-    from lastword.core.contract import DelegationResult, LogRef, OutputRef, TurnResult
+    from lastword.core.contract import DelegateCall, Delegated, DelegationResult, LogRef, OutputRef, TurnResult
     from lastword.core.conversation import (
         MAX_INBOX_BYTES,
         MAX_SEEN,
@@ -212,6 +212,13 @@ class ConversationWorkflow:
     def close(self, request: CloseRequest) -> Closing:
         """Take no more messages, and end."""
         return self._close(request.mode)
+
+    @workflow.update(name=names.DELEGATE_UPDATE)
+    async def delegate(self, call: DelegateCall) -> Delegated:
+        """The child's worker asks for a child of the child's. Refused, naming the limit, or started."""
+        if self._running is None:
+            raise ApplicationError("No turn is running.", type=names.ERROR_LIMIT, non_retryable=True)
+        return await self._running.children.start(call)
 
     @workflow.update(name=names.ASK_UPDATE)
     async def ask_permission(self, question: Question) -> PermissionDecision:

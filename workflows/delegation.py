@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
     from lastword.core.bounds import cut_text
-    from lastword.core.contract import DelegationRequest, DelegationResult
+    from lastword.core.contract import DelegateCall, Delegated, DelegationRequest, DelegationResult
     from lastword.core.events import text_of
     from lastword.core.permissions import Answer, PermissionDecision, Question
     from lastword.core.tool_result import delegation_result, headline
@@ -58,6 +58,11 @@ class DelegationWorkflow:
         if self._result is None:
             raise self._rejection or ApplicationError("The delegation was rejected.", type=names.ERROR_REJECTED)
         return self._result
+
+    @workflow.update(name=names.DELEGATE_UPDATE)
+    async def delegate(self, call: DelegateCall) -> Delegated:
+        """The child's worker asks for a child of the child's. Refused, naming the limit, or started."""
+        return await self._turn.children.start(call)
 
     @workflow.query(name=names.QUESTIONS_QUERY)
     def questions(self) -> list[Question]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lastword.core.contract import DelegateCall
 from lastword.core.events import Block, text_block
 
 
@@ -126,6 +127,12 @@ class Ask(_Step):
     ask: Asked
 
 
+class Delegate(_Step):
+    """Delegate, and stream what came of it in brackets."""
+
+    delegate: DelegateCall
+
+
 class Recall(_Step):
     """Stream what was said before this turn, by the `user` or by the `assistant`."""
 
@@ -172,6 +179,7 @@ Step: TypeAlias = Annotated[
     | Attempt
     | ToolStep
     | Ask
+    | Delegate
     | Recall
     | Pause
     | WaitFor

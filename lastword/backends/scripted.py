@@ -16,8 +16,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lastword.backends import script_steps as steps
-from lastword.core import contract, events
-from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
+from lastword.core import contract, events, names
+from lastword.core.contract import Capabilities, ChildTask, DelegateCall, SessionRef, TurnSpec
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, SessionEvent
 from lastword.core.permissions import PermissionRequest
@@ -40,7 +40,9 @@ class ScriptedBackend:
 
     def __init__(self, name: str = "scripted", *, resume: bool = True) -> None:
         self.name = name
-        self.capabilities = Capabilities(model=True, cwd=True, usage=True, resume="log" if resume else None)
+        self.capabilities = Capabilities(
+            model=True, cwd=True, usage=True, delegation=True, resume="log" if resume else None
+        )
 
     def missing(self, task: ChildTask | None = None) -> list[str]:
         return []
@@ -158,6 +160,9 @@ class ScriptedTurn:
                 said = [text for role, text in messages(self._earlier) if role == step.recall]
                 async for event in self._say(steps.Delta(delta=" | ".join(said))):
                     yield event
+            case steps.Delegate():
+                async for event in self._hand_on(step.delegate):
+                    yield event
             case steps.Ask():
                 async for event in self._request(step.ask):
                     yield event
@@ -198,6 +203,24 @@ class ScriptedTurn:
         if not self._cancelled.is_set():
             content = [events.text_block(tool.result)]
             yield events.tool_result(tool.id, content, turn=self._turn, step=self._step)
+
+    async def _hand_on(self, call: DelegateCall) -> AsyncIterator[SessionEvent]:
+        arguments = {"prompt": call.prompt}
+        yield events.tool_call(call.id, names.DELEGATE_TOOL, arguments, turn=self._turn, step=self._step)
+        working = asyncio.create_task(self._host.delegate(call))
+        stop = asyncio.create_task(self._cancelled.wait())
+        try:
+            await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                done = await working
+                yield events.tool_result(
+                    call.id, done.content, turn=self._turn, step=self._step, is_error=done.is_error
+                )
+                async for event in self._say(steps.Delta(delta=f"[{events.text_of(done.content)}]")):
+                    yield event
+        finally:
+            working.cancel()
+            stop.cancel()
 
     async def _request(self, asked: steps.Asked) -> AsyncIterator[SessionEvent]:
         asking = asyncio.create_task(self._host.permission(PermissionRequest(**asked.model_dump())))
@@ -269,5 +292,10 @@ def _position(resume: Resume) -> int:
 
 def _unanswered(resume: Resume) -> list[str]:
     answered = {event.data.get("id") for event in resume.events if event.type == events.TOOL_RESULT}
-    calls = [event.data.get("id") for event in resume.events if event.type == events.TOOL_CALL]
+    # A delegation is asked for again: it is the same child.
+    calls = [
+        event.data.get("id")
+        for event in resume.events
+        if event.type == events.TOOL_CALL and event.data.get("name") != names.DELEGATE_TOOL
+    ]
     return [str(call) for call in calls if call not in answered]

@@ -13,7 +13,16 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from lastword.cli import chatting, delegating, doctoring, embedded_commands, inspecting, permitting, reading_log
+from lastword.cli import (
+    chatting,
+    delegating,
+    doctoring,
+    embedded_commands,
+    inspecting,
+    permitting,
+    reading_log,
+    treeing,
+)
 from lastword.cli.errors import INTERRUPTED, NOT_COMPLETED, USAGE, tell
 from lastword.core.errors import LastwordError, RequestInvalid
 from lastword.process_exit import leave
@@ -24,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Durable delegation for AI agents: whatever cuts a child off, you get its last word.",
 )
-for module in (delegating, chatting, inspecting, permitting, reading_log, doctoring, embedded_commands):
+for module in (delegating, chatting, inspecting, permitting, treeing, reading_log, doctoring, embedded_commands):
     module.register(app)
 
 

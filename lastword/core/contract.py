@@ -117,6 +117,17 @@ def check_prompt(prompt: Prompt) -> Prompt:
     return prompt
 
 
+class DelegationPolicy(_Strict):
+    """What a child may delegate in its turn. Its children get the same, and what is left of its limits."""
+
+    max_live: int = Field(default=8, ge=1, le=100)
+    """Children that run at once."""
+    max_children: int = Field(default=32, ge=1, le=1000)
+    """Children of one turn."""
+    on_end: Literal["cancel", "wait", "detach"] = "cancel"
+    """What becomes of those that still run when the turn is over."""
+
+
 class ChildSetup(_Strict):
     """How to run a child, whatever it is asked."""
 
@@ -136,6 +147,8 @@ class ChildSetup(_Strict):
     on_worker_loss: OnWorkerLoss = "resume"
     permissions: PermissionPolicy | None = None
     """How the child's permission requests are answered; None is the worker's policy."""
+    delegation: DelegationPolicy | None = None
+    """The child may delegate; None is that it may not."""
     options: dict[str, Any] = {}
     """For the backend alone, e.g. the script of a scripted child."""
 
@@ -188,6 +201,25 @@ class DelegationRequest(ChildTask):
             max_depth=self.max_depth,
             task=ChildTask.model_validate({name: getattr(self, name) for name in ChildTask.model_fields}),
         )
+
+
+class DelegateCall(_Strict):
+    """What a child asks of its host: a child of its own. The same id again is the same child."""
+
+    id: str = Field(min_length=1, max_length=200)
+    prompt: Prompt
+    label: str | None = Field(default=None, max_length=200)
+
+    @field_validator("prompt")
+    @classmethod
+    def _prompt_is_bounded(cls, prompt: Prompt) -> Prompt:
+        return check_prompt(prompt)
+
+
+class Delegated(_Tolerant):
+    """The child that a call got."""
+
+    id: str
 
 
 class LogRef(_Tolerant):
@@ -325,6 +357,8 @@ class Capabilities(_Strict):
     tool_filter: bool = False
     output_schema: bool = False
     max_tokens: bool = False
+    delegation: bool = False
+    """Its children can ask their host for children of their own."""
     usage: bool = False
     """Reports tokens; without it a token limit cannot be kept."""
     cost: bool = False

@@ -10,7 +10,17 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from lastword.core.contract import Capabilities, ChildTask, LifecycleEdge, LogRef, SeedMessage, SessionRef, TurnSpec
+from lastword.core.contract import (
+    Capabilities,
+    ChildTask,
+    DelegateCall,
+    LifecycleEdge,
+    LogRef,
+    SeedMessage,
+    SessionRef,
+    ToolResult,
+    TurnSpec,
+)
 from lastword.core.events import JsonObject, SessionEvent
 from lastword.core.permissions import PermissionDecision, PermissionRequest
 
@@ -45,7 +55,17 @@ class Earlier:
 class ChildHost(Protocol):
     """Answers what a child may ask while it runs."""
 
+    @property
+    def may_delegate(self) -> bool: ...
+
     async def permission(self, request: PermissionRequest) -> PermissionDecision: ...
+
+    async def delegate(self, call: DelegateCall) -> ToolResult:
+        """Run a child of the child's and give what it gave; why there is none is a result, too. Never raises for that.
+
+        The same call again, after a lost worker, waits for the same child.
+        """
+        ...
 
 
 class ChildTurn(Protocol):

@@ -30,6 +30,7 @@ _CAPABILITIES = Capabilities(
     tool_filter=True,
     output_schema=True,
     max_tokens=True,
+    delegation=True,
     usage=True,
     resume="log",
 )
@@ -91,7 +92,7 @@ class InProcessBackend:
         if spec.task.cwd is not None and not await asyncio.to_thread(os.path.isdir, spec.task.cwd):
             raise RequestRejected(f"The working directory {spec.task.cwd!r} does not exist where the worker runs.")
         async with AsyncExitStack() as stack:
-            tools = await stack.enter_async_context(ToolBox.open(spec.task))
+            tools = await stack.enter_async_context(ToolBox.open(spec.task, host))
             model = await asyncio.to_thread(open_model, name, self._local_model_url)
             await stack.enter_async_context(model)
             turn = InProcessTurn(spec, model, tools, resume, earlier, retries=self._retries)

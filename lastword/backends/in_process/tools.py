@@ -14,12 +14,32 @@ import anyio
 import mcp_types
 from mcp import Client
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 from pydantic_ai.tools import ToolDefinition
 
 from lastword.backends.child_process import ChildProcess, CommandNotFound, child_environment
-from lastword.core.contract import ChildTask, McpServer, ToolFilter
+from lastword.core import names
+from lastword.core.contract import ChildTask, DelegateCall, McpServer, ToolFilter
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, text_block
+from lastword.core.ports import ChildHost
+
+DELEGATE: Final = ToolDefinition(
+    name=names.DELEGATE_TOOL,
+    description=(
+        "Hand a part of the task to another agent and get its answer. Use it for work that stands on its own. The other"
+        " agent sees nothing of this conversation: the prompt has to say everything it needs, and what to give back."
+    ),
+    parameters_json_schema={
+        "type": "object",
+        "properties": {
+            "prompt": {"type": "string", "description": "The whole task, standing on its own."},
+            "label": {"type": "string", "description": "A few words that name it."},
+        },
+        "required": ["prompt"],
+        "additionalProperties": False,
+    },
+)
 
 START_GRACE: Final = 30.0
 """Seconds a server has to answer its handshake."""
@@ -40,18 +60,19 @@ class ToolOutcome:
 class ToolBox:
     """The tools a child may call, by name. A name that two servers have gets the server's as a prefix."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: ChildHost) -> None:
+        self._host = host
         self.definitions: list[ToolDefinition] = []
         self._calls: dict[str, tuple[Client, str]] = {}
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, task: ChildTask) -> AsyncIterator[ToolBox]:
+    async def open(cls, task: ChildTask, host: ChildHost) -> AsyncIterator[ToolBox]:
         """Start the task's servers; leaving ends them with their whole trees.
 
         Raises RequestRejected if a server cannot be started.
         """
-        box = cls()
+        box = cls(host)
         permitted = task.tool_filter or ToolFilter()
         async with AsyncExitStack() as stack:
             for server in task.mcp_servers:
@@ -68,14 +89,18 @@ class ToolBox:
                     ) from error
                 for tool in listed:
                     box._add(server, client, tool, permitted)
+            if host.may_delegate:
+                box.definitions.append(DELEGATE)
             yield box
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, Any], *, call_id: str) -> ToolOutcome:
         """Run the tool. A failure is an outcome, never an exception."""
+        if name == names.DELEGATE_TOOL and self._host.may_delegate:
+            return await self._delegate(arguments, call_id)
         known = self._calls.get(name)
         if known is None:
-            names = ", ".join(sorted(self._calls)) or "none"
-            return _error(f"There is no tool {name!r}. Tools: {names}.")
+            known_ones = ", ".join(sorted(self._calls)) or "none"
+            return _error(f"There is no tool {name!r}. Tools: {known_ones}.")
         client, tool = known
         try:
             result = await client.call_tool(tool, arguments)
@@ -86,8 +111,17 @@ class ToolBox:
             content = [text_block(json.dumps(result.structured_content))]
         return ToolOutcome(content, bool(result.is_error))
 
+    async def _delegate(self, arguments: dict[str, Any], call_id: str) -> ToolOutcome:
+        try:
+            call = DelegateCall.model_validate({**arguments, "id": call_id})
+        except ValidationError as error:
+            return _error(f"Not delegated: {error.errors()[0]['msg']}.")
+        done = await self._host.delegate(call)
+        return ToolOutcome(list(done.content), done.is_error)
+
     def _add(self, server: McpServer, client: Client, tool: mcp_types.Tool, permitted: ToolFilter) -> None:
-        name = tool.name if tool.name not in self._calls else f"{server.name}_{tool.name}"
+        taken = tool.name in self._calls or (tool.name == names.DELEGATE_TOOL and self._host.may_delegate)
+        name = tool.name if not taken else f"{server.name}_{tool.name}"
         if not permitted.permits(name):
             return
         self._calls[name] = (client, tool.name)
