@@ -6,7 +6,7 @@ MODEL_STAMP := $(VENV)/.model-installed
 AGENTS := .agents
 AGENTS_STAMP := $(AGENTS)/.installed
 
-.PHONY: setup demo test test-agents agents-table check bench clean
+.PHONY: setup demo demo-tree test test-agents agents-table check bench clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,10 @@ $(MODEL_STAMP): $(STAMP)
 # The four ways a child can end, against a real model on this machine.
 demo: $(MODEL_STAMP)
 	$(BIN)/python -m examples.demo
+
+# A root with twenty children, nine more below three of them, a worker killed, a branch cancelled.
+demo-tree: setup
+	$(BIN)/python -m examples.demo_tree
 
 test: setup
 	$(BIN)/python -m pytest

@@ -7,28 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import socket
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from temporalio.client import Client
-
+from examples.stage import play, state
 from lastword.client import DelegationClient
-from lastword.converter import data_converter
 from lastword.core.contract import DelegationRequest, DelegationResult
-from lastword.core.errors import LastwordError
 from lastword.core.events import text_of
-from lastword.embedded.state import UpState, read_state
-from lastword.embedded.up import detach, down
-from lastword.process_exit import leave
-from lastword.sessions import open_store
 from lastword.watching import EventSeen, StatusChanged
 
-DATA = Path(".demo").absolute()
 LONG = "Write a long story about a lighthouse keeper. Do not stop early."
 
 
@@ -61,7 +50,7 @@ class Demo:
 
     async def killed(self) -> None:
         async def kill(id: str) -> None:
-            worker = _state().worker_pid
+            worker = state().worker_pid
             assert worker is not None
             print(f"\n  kill -9 of worker {worker}; the next one takes over in about 10 s\n", flush=True)
             os.kill(worker, signal.SIGKILL)
@@ -111,23 +100,7 @@ def _long(label: str) -> DelegationRequest:
     return DelegationRequest(prompt=LONG, max_tokens=400, label=label)
 
 
-def _state() -> UpState:
-    state = read_state(DATA)
-    assert state is not None, "lastword up is running"
-    return state
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-async def main() -> int:
-    address = _state().address
-    client = DelegationClient(
-        await Client.connect(address, data_converter=data_converter), store=open_store(str(DATA / "sessions"))
-    )
+async def main(client: DelegationClient) -> int:
     demo = Demo(client)
     await demo.completes()
     await demo.cancelled()
@@ -140,18 +113,5 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    for variable in [name for name in os.environ if name.startswith(("TEMPORAL_", "LASTWORD_"))]:
-        del os.environ[variable]
-    down(DATA)
-    shutil.rmtree(DATA, ignore_errors=True)
-    ports = ["--port", str(_free_port()), "--ui-port", str(_free_port())]
-    code = 1
-    try:
-        print("starting a Temporal server, the local model and a worker ...", flush=True)
-        detach(DATA, [*ports, "--data-dir", str(DATA), "--local-model"])
-        code = asyncio.run(main())
-    except LastwordError as error:
-        print(f"error: {error}", file=sys.stderr)
-    finally:
-        down(DATA)
-    leave(code)
+    print("starting a Temporal server, the local model and a worker ...", flush=True)
+    play(main, "--local-model")

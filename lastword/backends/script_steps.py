@@ -128,9 +128,13 @@ class Ask(_Step):
 
 
 class Delegate(_Step):
-    """Delegate, and stream what came of it in brackets."""
+    """Delegate, one task or several at once, and stream what came of each in brackets."""
 
-    delegate: DelegateCall
+    delegate: DelegateCall | list[DelegateCall]
+
+    @property
+    def calls(self) -> list[DelegateCall]:
+        return self.delegate if isinstance(self.delegate, list) else [self.delegate]
 
 
 class Recall(_Step):

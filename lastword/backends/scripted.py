@@ -161,7 +161,7 @@ class ScriptedTurn:
                 async for event in self._say(steps.Delta(delta=" | ".join(said))):
                     yield event
             case steps.Delegate():
-                async for event in self._hand_on(step.delegate):
+                async for event in self._hand_on(step.calls):
                     yield event
             case steps.Ask():
                 async for event in self._request(step.ask):
@@ -204,23 +204,26 @@ class ScriptedTurn:
             content = [events.text_block(tool.result)]
             yield events.tool_result(tool.id, content, turn=self._turn, step=self._step)
 
-    async def _hand_on(self, call: DelegateCall) -> AsyncIterator[SessionEvent]:
-        arguments = {"prompt": call.prompt}
-        yield events.tool_call(call.id, names.DELEGATE_TOOL, arguments, turn=self._turn, step=self._step)
-        working = asyncio.create_task(self._host.delegate(call))
+    async def _hand_on(self, calls: list[DelegateCall]) -> AsyncIterator[SessionEvent]:
+        for call in calls:
+            arguments = {"prompt": call.prompt}
+            yield events.tool_call(call.id, names.DELEGATE_TOOL, arguments, turn=self._turn, step=self._step)
+        working = asyncio.gather(*(self._host.delegate(call) for call in calls))
         stop = asyncio.create_task(self._cancelled.wait())
         try:
-            await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
+            watched: set[asyncio.Future[Any]] = {working, stop}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
-                done = await working
-                yield events.tool_result(
-                    call.id, done.content, turn=self._turn, step=self._step, is_error=done.is_error
-                )
-                async for event in self._say(steps.Delta(delta=f"[{events.text_of(done.content)}]")):
-                    yield event
+                for call, done in zip(calls, await working, strict=True):
+                    yield events.tool_result(
+                        call.id, done.content, turn=self._turn, step=self._step, is_error=done.is_error
+                    )
+                    async for event in self._say(steps.Delta(delta=f"[{events.text_of(done.content)}]")):
+                        yield event
         finally:
             working.cancel()
             stop.cancel()
+            await asyncio.gather(working, return_exceptions=True)
 
     async def _request(self, asked: steps.Asked) -> AsyncIterator[SessionEvent]:
         asking = asyncio.create_task(self._host.permission(PermissionRequest(**asked.model_dump())))
