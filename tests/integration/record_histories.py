@@ -58,6 +58,8 @@ async def main(version: str) -> None:
             id = await started(house, scripted({"ask": {"kind": "execute"}}, permissions=ask))
             await record(house, "not_answered", version, id)
             await record(house, "conversation", version, await conversed(house, path))
+            for name, id in (await delegated(house, path)).items():
+                await record(house, name, version, id)
             async with house.worker():
                 handle = await env.client.start_workflow("LastwordPing", id="ping", task_queue=house.queue)
                 await handle.result()
@@ -93,6 +95,22 @@ async def conversed(house: House, path: Path) -> str:
         await client.close(id, "cancel")
         await client.closed(id)
     return id
+
+
+async def delegated(house: House, path: Path) -> dict[str, str]:
+    """A parent with two children, one refused; and one that is cancelled with its child."""
+    here = path / "below-here"
+    leaf = json.dumps([{"delta": "leaf"}, {"touch": str(here)}, {"fault": "hang"}])
+    calls = [{"delegate": {"id": str(n), "prompt": "x"}} for n in range(3)]
+    two = scripted(*calls, {"message": None}, delegation={"max_children": 2})
+    one = scripted({"delegate": {"id": "a", "prompt": leaf}}, delegation={})
+    async with house.worker():
+        # By its name: a parent's id is in its children's, and a replay has to have the same.
+        await house.client.run(two, id="delegated")
+        await house.client.start(one, id="felled")
+        await until_exists(here)
+        await house.client.cancel("felled")
+    return {"delegated": "delegated", "felled": "felled"}
 
 
 async def started(house: House, request: DelegationRequest) -> str:
