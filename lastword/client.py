@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from temporalio.client import (
     Client,
@@ -25,6 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from lastword.core import contract, names
 from lastword.core.contract import DelegationRequest, DelegationResult, LogRef
+from lastword.core.conversation import ConversationStatus
 from lastword.core.errors import (
     ConfigurationError,
     DelegationNotFound,
@@ -44,11 +45,15 @@ from lastword.core.worker_report import WorkerReport
 from lastword.salvage import salvage
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
+Kind: TypeAlias = Literal["delegation", "conversation"]
+State: TypeAlias = Literal["running", "idle", "open", "closed"]
+
 _RESULTS_AT_ONCE: Final = 16
 _ASKING: Final = (names.DELEGATION_WORKFLOW, names.CONVERSATION_WORKFLOW)
+_STATE_GRACE: Final = timedelta(seconds=2)
 _QUERY_GRACE: Final = timedelta(seconds=10)
 # What the server says of a query or an update that no worker took in time.
-_UNANSWERED: Final = (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+UNANSWERED: Final = (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 # What the result of a workflow that cannot give one is settled with.
 _CUT_OFF: Final = {
     WorkflowExecutionStatus.TERMINATED: contract.ABORTED,
@@ -58,9 +63,15 @@ _CUT_OFF: Final = {
 
 @dataclass(frozen=True)
 class DelegationInfo:
-    """One row of a list. `stop_reason` is None while it runs, `rejected` if no child could be started."""
+    """One row of a list: a delegation or a conversation.
+
+    `state` is `running` or `closed`; of a conversation also `idle`, and `open` where no worker says which.
+    `stop_reason` is None while it runs and of a conversation, `rejected` if no child could be started.
+    """
 
     id: str
+    kind: Kind
+    state: State
     started: datetime
     closed: datetime | None
     label: str | None
@@ -182,7 +193,7 @@ class DelegationClient:
                 )
                 return found
             except RPCError as error:
-                if error.status in _UNANSWERED:
+                if error.status in UNANSWERED:
                     raise no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
                 raise
 
@@ -229,15 +240,18 @@ class DelegationClient:
         with server_errors(id):
             return await progress_of(self.client, await self._handle(id).describe())
 
-    async def list(self, *, limit: int = 50, running_only: bool = False) -> Sequence[DelegationInfo]:
-        """The newest delegations first. A start shows up here a moment later than everywhere else."""
-        query = f"WorkflowType = '{names.DELEGATION_WORKFLOW}'"
-        if running_only:
-            query += " AND ExecutionStatus = 'Running'"
+    async def list(self, *, limit: int = 50, state: State | None = None) -> Sequence[DelegationInfo]:
+        """The newest first, all or those in a state. A start shows up here a moment later than everywhere else."""
+        query = f"WorkflowType IN ('{names.DELEGATION_WORKFLOW}', '{names.CONVERSATION_WORKFLOW}')"
+        if state is not None:
+            query += f" AND ExecutionStatus {'!=' if state == 'closed' else '='} 'Running'"
+        # A conversation has a row for every run of its workflow; those that went on are not its end.
+        query += " AND ExecutionStatus != 'ContinuedAsNew'"
         with server_errors("list"):
             rows = [row async for row in self.client.list_workflows(query, limit=limit)]
             gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
-            return list(await asyncio.gather(*(self._info(row, gate) for row in rows)))
+            found = await asyncio.gather(*(self._info(row, gate) for row in rows))
+            return [info for info in found if state is None or info.state == state]
 
     async def log(self, id: str, *, merge_deltas: bool = False) -> AsyncIterator[SessionEvent | Gap]:
         """The sealed events of the delegation's session, gaps named. Raises LogUnavailable without a store.
@@ -282,7 +296,14 @@ class DelegationClient:
     async def _info(self, row: WorkflowExecution, gate: asyncio.Semaphore) -> DelegationInfo:
         memo = await row.memo()
         stop_reason: str | None = None
-        if row.status == WorkflowExecutionStatus.COMPLETED:
+        conversation = row.workflow_type == names.CONVERSATION_WORKFLOW
+        running = row.status == WorkflowExecutionStatus.RUNNING
+        state: State = "running" if running else "closed"
+        if conversation:
+            if running:
+                async with gate:
+                    state = await self._state_of(row.id)
+        elif row.status == WorkflowExecutionStatus.COMPLETED:
             async with gate:
                 handle = self.client.get_workflow_handle(row.id, run_id=row.run_id, result_type=DelegationResult)
                 stop_reason = (await handle.result()).result.stop_reason
@@ -292,6 +313,8 @@ class DelegationClient:
             stop_reason = _CUT_OFF.get(row.status, row.status.name.lower())
         return DelegationInfo(
             id=row.id,
+            kind="conversation" if conversation else "delegation",
+            state=state,
             started=row.start_time,
             closed=row.close_time,
             label=memo.get(names.MEMO_LABEL),
@@ -299,6 +322,16 @@ class DelegationClient:
             model=memo.get(names.MEMO_MODEL),
             stop_reason=stop_reason,
         )
+
+    async def _state_of(self, id: str) -> State:
+        """Of a conversation that has not closed; only a worker can say what it does."""
+        try:
+            status: ConversationStatus = await self.client.get_workflow_handle(id).query(
+                names.STATUS_QUERY, result_type=ConversationStatus, rpc_timeout=_STATE_GRACE
+            )
+        except RPCError:
+            return "open"
+        return "running" if status.state == "running" else "idle"
 
     async def _check_same_request(self, id: str, request: DelegationRequest) -> None:
         memo = await (await self._handle(id).describe()).memo()

@@ -21,7 +21,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from lastword.client import new_id, no_worker, server_errors
+from lastword.client import UNANSWERED, new_id, no_worker, server_errors
 from lastword.core import names
 from lastword.core.contract import DelegationResult, Prompt
 from lastword.core.conversation import (
@@ -229,7 +229,7 @@ class ConversationClient:
             try:
                 return await self._handle(id).query(name, args=arguments, result_type=kind, rpc_timeout=_UPDATE_GRACE)
             except RPCError as error:
-                if error.status in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED):
+                if error.status in UNANSWERED:
                     raise no_worker(self.task_queue, _UPDATE_GRACE.total_seconds()) from None
                 raise
 

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,12 @@ Id = Annotated[str, typer.Argument(help="The delegation's id.", metavar="ID")]
 
 _ANSWER_GRACE = 5.0
 """Seconds after which it is said that nobody answers a cancel."""
+
+
+class ListState(StrEnum):
+    running = "running"
+    idle = "idle"
+    closed = "closed"
 
 
 def register(app: typer.Typer) -> None:
@@ -139,15 +146,16 @@ def _print_output(done: DelegationResult) -> None:
 
 def list_(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20,
-    running: Annotated[bool, typer.Option("--running", help="Only those that run.")] = False,
+    state: Annotated[ListState | None, typer.Option("--state", help="Only those in this state.")] = None,
+    running: Annotated[bool, typer.Option("--running", help="The same as --state running.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> int:
-    """List delegations, newest first, with how they ended."""
+    """List delegations and conversations, newest first, with what they do or how they ended."""
 
     async def go() -> int:
         client = await connect(data_dir)
-        rows = await client.list(limit=limit, running_only=running)
+        rows = await client.list(limit=limit, state="running" if running else state.value if state else None)
         if as_json:
             print_json([_info_json(row) for row in rows])
         elif rows:
@@ -161,9 +169,8 @@ def list_(
 
 
 def _info_json(row: DelegationInfo) -> dict[str, Any]:
-    state = "running" if row.closed is None else "closed"
     closed = row.closed.isoformat() if row.closed else None
-    values = {**vars(row), "state": state, "started": row.started.isoformat(), "closed": closed}
+    values = {**vars(row), "started": row.started.isoformat(), "closed": closed}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -177,10 +184,10 @@ def print_table(rows: Sequence[DelegationInfo]) -> None:
     for name in ("id", "state", "stop reason", "backend", "model", "label", "started", "took"):
         table.add_column(name, no_wrap=name in ("id", "state", "stop reason", "started", "took"), overflow="fold")
     for row in rows:
-        state = "running" if row.closed is None else "closed"
         took = f"{((row.closed or datetime.now(UTC)) - row.started).total_seconds():.1f} s"
         started = row.started.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        cells = (row.id, state, row.stop_reason, row.backend, row.model, row.label, started, took)
+        reason = row.stop_reason or ("(conversation)" if row.kind == "conversation" else None)
+        cells = (row.id, row.state, reason, row.backend, row.model, row.label, started, took)
         # As text: a label may look like markup.
         table.add_row(*(Text(cell or "") for cell in cells))
     # Without a terminal there is no width to fit into: a row is a line.

@@ -56,6 +56,11 @@ async def test_messages_are_sent_asked_and_the_conversation_closed(terminal: Ter
     assert again.json["content"] == [{"type": "text", "text": "first"}]
     cut = await terminal.run("ask", "office", script({"delta": "part"}, {"end": "max-tokens"}))
     assert (cut.code, cut.out) == (1, "part\n")
+    async with asyncio.timeout(30):
+        while not (rows := (await terminal.run("list", "--state", "idle", "--json")).json):
+            await asyncio.sleep(0.2)
+    assert ("office", "conversation", "idle") in [(row["id"], row["kind"], row["state"]) for row in rows]
+    assert "(conversation)" in (await terminal.run("list")).out
     idle = await terminal.run("interrupt", "office")
     assert "no turn is running" in idle.err
     closed = await terminal.run("close", "office", "--json")

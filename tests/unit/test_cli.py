@@ -59,7 +59,7 @@ def test_every_refusal_has_its_exit_code(error: LastwordError, code: int) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["delegate"], "Missing argument"),
+        (["delegate"], "Give either a prompt or --many FILE"),
         (["delegate", "x", "--timeout", "abc"], "--timeout"),
         (["delegate", "x", "--timeout", "-1"], "--timeout -1.0: Input should be greater than 0"),
         (["delegate", "x", "--idle-timeout", "0"], "--idle-timeout"),

@@ -160,7 +160,9 @@ def test_status_lines_show_names_as_they_are(capsys: pytest.CaptureFixture[str])
 def test_a_row_of_the_list_is_a_line_whatever_its_label_looks_like(capsys: pytest.CaptureFixture[str]) -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     label = "[red]a[/nope] " + "long " * 30
-    print_table([DelegationInfo("lw-" + "i" * 60, at, at, label, "scripted", None, "max-tokens")])
+    print_table(
+        [DelegationInfo("lw-" + "i" * 60, "delegation", "closed", at, at, label, "scripted", None, "max-tokens")]
+    )
     header, row = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["id", "state", "stop"]
     for part in ("lw-" + "i" * 60, "closed", "max-tokens", "scripted", label.strip(), "0.0 s"):

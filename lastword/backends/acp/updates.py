@@ -32,7 +32,8 @@ class UpdateReader:
         self._in_step = False
         self._message_id: str | None = None
         self._notice_id: str | None = None
-        self._steps: list[list[Block]] = []
+        self._steps: list[list[Block | list[str]]] = []
+        """Of each step its blocks; a text block as the pieces it came in."""
         self._tools: dict[str, bool] = {}
         self._answered = False
         self.failed = False
@@ -43,7 +44,8 @@ class UpdateReader:
     @property
     def message(self) -> list[Block]:
         """The words of this prompt, less those of attempts that were given up."""
-        return [block for step in self._steps for block in step]
+        blocks = [block for step in self._steps for block in step]
+        return [text_block("".join(block)) if isinstance(block, list) else block for block in blocks]
 
     @property
     def step(self) -> int:
@@ -80,9 +82,10 @@ class UpdateReader:
         if text is not None:
             yield from self._begin_step(message_id)
             blocks = self._steps[-1]
-            if not blocks or blocks[-1].get("type") != "text":
-                blocks.append(text_block(""))
-            blocks[-1]["text"] += text
+            if blocks and isinstance(blocks[-1], list):
+                blocks[-1].append(text)
+            else:
+                blocks.append([text])
             yield events.text_delta(text, turn=self._turn, step=self._step)
         elif isinstance(content, Mapping) and content.get("type") != "text" and isinstance(content.get("type"), str):
             yield from self._begin_step(message_id)
