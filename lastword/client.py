@@ -24,7 +24,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from lastword.core import contract, names
-from lastword.core.contract import DelegationRequest, DelegationResult, LogRef
+from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, StartRequest
 from lastword.core.conversation import ConversationStatus
 from lastword.core.errors import (
     ConfigurationError,
@@ -100,29 +100,7 @@ class DelegationClient:
         With an `id` that was used before for the same request this attaches, whether that one runs or has closed; it
         never starts a second child. Raises RequestConflict if the id belongs to another request.
         """
-        chosen = new_id() if id is None else names.check_id(id)
-        memo = {
-            names.MEMO_FINGERPRINT: request.fingerprint(),
-            names.MEMO_BACKEND: request.backend,
-            names.MEMO_LABEL: request.label,
-            names.MEMO_MODEL: request.model,
-        }
-        with server_errors(chosen):
-            # Closed already: its result is what the caller gets.
-            with suppress(WorkflowAlreadyStartedError):
-                await self.client.start_workflow(
-                    names.DELEGATION_WORKFLOW,
-                    request,
-                    id=chosen,
-                    task_queue=self.task_queue,
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                    memo=memo,
-                    static_summary=request.summary,
-                )
-            if id is not None:
-                await self._check_same_request(chosen, request)
-        return chosen
+        return await start_once(self.client, names.DELEGATION_WORKFLOW, request, id=id, task_queue=self.task_queue)
 
     async def run(self, request: DelegationRequest, *, id: str | None = None) -> DelegationResult:
         """Start the delegation and wait for its result. Cancelling this call does not cancel the child."""
@@ -333,16 +311,37 @@ class DelegationClient:
             return "open"
         return "running" if status.state == "running" else "idle"
 
-    async def _check_same_request(self, id: str, request: DelegationRequest) -> None:
-        memo = await (await self._handle(id).describe()).memo()
-        if memo.get(names.MEMO_FINGERPRINT) != request.fingerprint():
-            raise RequestConflict(
-                f"The id {id!r} belongs to another request. Choose another --id, or read that one with"
-                f" `lastword result {id}`."
-            )
-
     def _handle(self, id: str) -> WorkflowHandle[Any, DelegationResult]:
         return self.client.get_workflow_handle(id, result_type=DelegationResult)
+
+
+async def start_once(client: Client, workflow: str, request: StartRequest, *, id: str | None, task_queue: str) -> str:
+    """Start the workflow, or attach to the one that has the id for the same request, and return the id.
+
+    Raises RequestConflict if the id belongs to another request, RequestInvalid for one that may not be chosen.
+    """
+    chosen = new_id() if id is None else names.check_id(id)
+    with server_errors(chosen):
+        # Closed already: what came of it is what the caller gets.
+        with suppress(WorkflowAlreadyStartedError):
+            await client.start_workflow(
+                workflow,
+                request,
+                id=chosen,
+                task_queue=task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                memo=names.start_memo(request.fingerprint(), request.backend, request.label, request.model),
+                static_summary=request.summary,
+            )
+        if id is not None:
+            memo = await (await client.get_workflow_handle(chosen).describe()).memo()
+            if memo.get(names.MEMO_FINGERPRINT) != request.fingerprint():
+                raise RequestConflict(
+                    f"The id {id!r} belongs to another request. Choose another --id, or read that one with"
+                    f" `lastword result {id}`."
+                )
+    return chosen
 
 
 def new_id() -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -17,11 +14,10 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from lastword.client import UNANSWERED, new_id, no_worker, server_errors
+from lastword.client import UNANSWERED, no_worker, server_errors, start_once
 from lastword.core import names
 from lastword.core.contract import DelegationResult, Prompt
 from lastword.core.conversation import (
@@ -40,7 +36,6 @@ from lastword.core.conversation import (
 from lastword.core.errors import (
     ConversationClosed,
     MessageDropped,
-    RequestConflict,
     RequestInvalid,
     RequestRejected,
 )
@@ -69,31 +64,7 @@ class ConversationClient:
 
         Raises RequestConflict if the id belongs to another request.
         """
-        chosen = new_id() if id is None else names.check_id(id)
-        fingerprint = _fingerprint(request)
-        memo = {
-            names.MEMO_FINGERPRINT: fingerprint,
-            names.MEMO_BACKEND: request.backend,
-            names.MEMO_LABEL: request.label,
-            names.MEMO_MODEL: request.model,
-        }
-        with server_errors(chosen):
-            with suppress(WorkflowAlreadyStartedError):
-                await self.client.start_workflow(
-                    names.CONVERSATION_WORKFLOW,
-                    request,
-                    id=chosen,
-                    task_queue=self.task_queue,
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                    memo=memo,
-                    static_summary=request.summary,
-                )
-            if id is not None:
-                known = await (await self._handle(chosen).describe()).memo()
-                if known.get(names.MEMO_FINGERPRINT) != fingerprint:
-                    raise RequestConflict(f"The id {chosen!r} belongs to another request. Choose another --id.")
-        return chosen
+        return await start_once(self.client, names.CONVERSATION_WORKFLOW, request, id=id, task_queue=self.task_queue)
 
     async def send(
         self, id: str, prompt: Prompt, *, message_id: str | None = None, result_limit: int | None = None
@@ -235,11 +206,6 @@ class ConversationClient:
 
     def _handle(self, id: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(id)
-
-
-def _fingerprint(request: ConversationRequest) -> str:
-    canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode(errors="replace")).hexdigest()
 
 
 def _refusal(cause: BaseException | None) -> Exception:

@@ -62,12 +62,7 @@ class Children:
             if detached
             else workflow.ParentClosePolicy.REQUEST_CANCEL,
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            memo={
-                names.MEMO_FINGERPRINT: request.fingerprint(),
-                names.MEMO_BACKEND: request.backend,
-                names.MEMO_LABEL: request.label,
-                names.MEMO_MODEL: request.model,
-            },
+            memo=names.start_memo(request.fingerprint(), request.backend, request.label, request.model),
             static_summary=request.summary,
         )
         self._handles[id] = handle

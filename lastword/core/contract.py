@@ -168,16 +168,14 @@ class ChildTask(ChildSetup):
         return [text_block(self.prompt)] if isinstance(self.prompt, str) else self.prompt
 
 
-class DelegationRequest(ChildTask):
-    """The argument of `DelegationWorkflow`: one request, one result."""
+class StartRequest(ChildSetup):
+    """What every child is started with: how it runs, its name for people, and its place in the tree."""
 
     label: str | None = Field(default=None, max_length=200)
     parent_id: str | None = None
     depth: int = Field(default=0, ge=0)
     """A root is 0, a child its parent's + 1."""
     max_depth: int = Field(default=MAX_DEPTH, ge=0)
-    result_limit: int | None = Field(default=None, ge=256)
-    """Bytes of text that the parent wants in the tool result; longer keeps head and tail."""
 
     def fingerprint(self) -> str:
         """Equal for equal requests; kept in the start memo, so that one id never stands for two requests."""
@@ -189,6 +187,13 @@ class DelegationRequest(ChildTask):
         """One line for Temporal's UI: label, backend, model."""
         parts = [self.label, self.backend, self.model]
         return " · ".join(part for part in parts if part)[:200]
+
+
+class DelegationRequest(StartRequest, ChildTask):
+    """The argument of `DelegationWorkflow`: one request, one result."""
+
+    result_limit: int | None = Field(default=None, ge=256)
+    """Bytes of text that the parent wants in the tool result; longer keeps head and tail."""
 
     def spec(self, *, id: str, run_id: str) -> TurnSpec:
         """The delegation's one turn, as the workflow with this id and run id runs it."""

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, Field
 
 from lastword.core.contract import (
-    MAX_DEPTH,
     ChildSetup,
     ChildTask,
     DelegationResult,
@@ -16,6 +15,7 @@ from lastword.core.contract import (
     Prompt,
     SeedMessage,
     SessionRef,
+    StartRequest,
     StopReason,
     TurnSpec,
     check_prompt,
@@ -146,22 +146,13 @@ class ConversationState(BaseModel):
     tokens: int = 0
 
 
-class ConversationRequest(ChildSetup):
+class ConversationRequest(StartRequest):
     """The argument of `ConversationWorkflow`: who the child is. What it is asked comes as messages."""
 
-    label: str | None = Field(default=None, max_length=200)
-    parent_id: str | None = None
-    depth: int = Field(default=0, ge=0)
-    max_depth: int = Field(default=MAX_DEPTH, ge=0)
     seed: list[SeedMessage] = Field(default=[])
     """The child starts from these messages: completed turns of the parent's, never the one in flight."""
     carried: ConversationState | None = None
     """Set by the workflow itself when it continues as new."""
-
-    @property
-    def summary(self) -> str:
-        """One line for Temporal's UI: label, backend, model."""
-        return " · ".join(part for part in (self.label, self.backend, self.model) if part)[:200]
 
     def spec(self, message: Message, state: ConversationState, *, id: str) -> TurnSpec:
         """The next turn, for this message."""

@@ -38,6 +38,12 @@ MEMO_LABEL: Final = "lastword_label"
 MEMO_BACKEND: Final = "lastword_backend"
 MEMO_MODEL: Final = "lastword_model"
 
+
+def start_memo(fingerprint: str, backend: str, label: str | None, model: str | None) -> dict[str, str | None]:
+    """What a list shows of a child without asking it, and by what an id is known to stand for one request."""
+    return {MEMO_FINGERPRINT: fingerprint, MEMO_BACKEND: backend, MEMO_LABEL: label, MEMO_MODEL: model}
+
+
 # Types of ApplicationError between the activities and the workflow.
 ERROR_REJECTED: Final = "RequestRejected"
 ERROR_WORKER_SHUTDOWN: Final = "WorkerShutdown"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from lastword.backends.acp.agents import PRESETS, AcpAgent
 from lastword.backends.acp.version import npm_version, told_version
-from lastword.backends.child_process import ChildProcess, child_environment, exit_facts
-from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
-from lastword.backends.stillborn import StillbornTurn
+from lastword.backends.child_process import ChildProcess, child_environment
+from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, RpcError
+from lastword.backends.stillborn import stillborn
 from lastword.core.contract import Capabilities, ChildTask, TurnSpec
 from lastword.core.errors import RequestRejected
 from lastword.core.permissions import PermissionRequest
@@ -34,7 +34,6 @@ _CAPABILITIES = Capabilities(
     resume="session",
     prompt_blocks=frozenset({"text", "image", "audio", "resource", "resource_link"}),
 )
-_EXIT_GRACE = 2.0
 
 
 class AcpBackend:
@@ -120,22 +119,13 @@ class AcpBackend:
         peer: JsonRpcPeer,
         inbox: Inbox,
     ) -> ChildTurn:
-        from lastword.backends.acp.session import NoAnswer, open_session
-        from lastword.backends.acp.turn import AUTH_REQUIRED, AcpTurn
+        from lastword.backends.acp.session import open_session
+        from lastword.backends.acp.turn import AcpTurn
 
         try:
             opened = await open_session(peer, self.agent, self.name, spec.task, session_to_take_up(resume, earlier))
-        except NoAnswer:
-            return StillbornTurn(
-                spec, {"category": "no-answer", "limit": self.agent.handshake_timeout}, process.stderr_tail
-            )
-        except RpcError as error:
-            category = "authentication" if error.code == AUTH_REQUIRED else "agent-error"
-            return StillbornTurn(spec, {"category": category, "rpc_code": error.code}, process.stderr_tail)
-        except ProtocolViolated:
-            return StillbornTurn(spec, {"category": "protocol"}, process.stderr_tail)
-        except ConnectionLost:
-            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)), process.stderr_tail)
+        except (TimeoutError, RpcError, ConnectionLost) as error:
+            return await stillborn(spec, process, error, patience=self.agent.handshake_timeout)
         inbox.session_id = opened.id
         return AcpTurn(
             spec,

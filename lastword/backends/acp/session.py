@@ -49,17 +49,13 @@ class AcpSession:
     answer: Mapping[str, Any] = field(default_factory=dict)
 
 
-class NoAnswer(Exception):
-    """The agent did not answer in time."""
-
-
 async def open_session(
     peer: JsonRpcPeer, agent: AcpAgent, backend: str, task: ChildTask, resume: SessionRef | None
 ) -> AcpSession:
     """Shake hands and open the session.
 
     Raises RequestRejected if the agent cannot do what the task asks, ResumeRefused if the session to resume is gone,
-    NoAnswer, RpcError or ConnectionLost if the agent fails.
+    TimeoutError, RpcError or ConnectionLost if the agent fails.
     """
     wait = agent.handshake_timeout
     hello = InitializeRequest(
@@ -118,11 +114,8 @@ async def _ask(peer: JsonRpcPeer, method: str, request: BaseModel, wait: float) 
 
 
 async def _ask_raw(peer: JsonRpcPeer, method: str, params: Mapping[str, Any], wait: float) -> dict[str, Any]:
-    try:
-        async with asyncio.timeout(wait):
-            answer = await peer.request(method, params)
-    except TimeoutError:
-        raise NoAnswer from None
+    async with asyncio.timeout(wait):
+        answer = await peer.request(method, params)
     return answer if isinstance(answer, dict) else {}
 
 

@@ -13,6 +13,7 @@ from lastword.backends.acp.session import AcpSession
 from lastword.backends.acp.updates import UpdateReader, kind_of, paths_of, usage_of
 from lastword.backends.child_process import ChildProcess, exit_facts
 from lastword.backends.json_rpc import METHOD_NOT_FOUND, ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
+from lastword.backends.stillborn import AUTH_REQUIRED
 from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
 from lastword.core.events import Block, JsonObject, SessionEvent
@@ -22,7 +23,6 @@ from lastword.core.taking_up import prompt_of
 
 logger = logging.getLogger("lastword.child")
 
-AUTH_REQUIRED: Final = -32000
 _UPDATES_AHEAD: Final = 256
 _EXIT_GRACE: Final = 2.0
 _STOP_REASONS: Final = {

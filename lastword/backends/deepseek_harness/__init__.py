@@ -17,9 +17,9 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Final
 
-from lastword.backends.child_process import ChildProcess, child_environment, exit_facts
-from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
-from lastword.backends.stillborn import StillbornTurn
+from lastword.backends.child_process import ChildProcess, child_environment
+from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, RpcError
+from lastword.backends.stillborn import stillborn
 from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
 from lastword.core.errors import RequestRejected, ResumeRefused
 from lastword.core.ports import ChildHost, ChildTurn, Earlier, Resume
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 PROVIDER: Final = "deepseek-official"
 MODEL: Final = "deepseek-v4-flash"
 _HANDSHAKE: Final = 60.0
-_EXIT_GRACE: Final = 2.0
 _INSTALL: Final = "pip install --pre 'lastword[deepseek-harness]'"
 
 
@@ -103,14 +102,8 @@ class DeepSeekHarnessBackend:
             async with asyncio.timeout(_HANDSHAKE):
                 await peer.request("initialize", _hello(spec.task))
                 session_id = await _session(peer, session_to_take_up(resume, earlier))
-        except TimeoutError:
-            return StillbornTurn(spec, {"category": "no-answer", "limit": _HANDSHAKE}, process.stderr_tail)
-        except RpcError as error:
-            return StillbornTurn(spec, {"category": "agent-error", "rpc_code": error.code}, process.stderr_tail)
-        except ProtocolViolated:
-            return StillbornTurn(spec, {"category": "protocol"}, process.stderr_tail)
-        except ConnectionLost:
-            return StillbornTurn(spec, exit_facts(await process.wait(_EXIT_GRACE)), process.stderr_tail)
+        except (TimeoutError, RpcError, ConnectionLost) as error:
+            return await stillborn(spec, process, error, patience=_HANDSHAKE)
         return HarnessTurn(
             spec,
             resume,
