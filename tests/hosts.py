@@ -13,7 +13,7 @@ class FixedHost:
         self.decision: Verdict = decision
         self.asked: list[PermissionRequest] = []
         self.delegated: list[DelegateCall] = []
-        self.may_delegate = True
+        self.may_delegate = False
 
     async def permission(self, request: PermissionRequest) -> PermissionDecision:
         self.asked.append(request)
