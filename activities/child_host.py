@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
-from temporalio import activity
-from temporalio.client import (
-    WorkflowFailureError,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
-)
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from lastword.activities.own_workflow import OwnWorkflow
 from lastword.activities.permission_desk import PermissionDesk
 from lastword.core import names
 from lastword.core.contract import DelegateCall, Delegated, DelegationResult, ToolResult, TurnSpec
 from lastword.core.events import text_block
 from lastword.core.permissions import PermissionDecision, PermissionRequest
-
-_RETRY_EVERY = 1.0
 
 Delegate = Callable[[DelegateCall], Awaitable[ToolResult]]
 
@@ -50,38 +43,19 @@ class ChildHostDesk:
             self._delegating -= 1
 
 
-def delegate_by_own_workflow(spec: TurnSpec) -> Delegate:
-    """Asks the workflow of the running activity for a child, and waits for what it gives.
+def delegate_by_own_workflow(workflow: OwnWorkflow, spec: TurnSpec) -> Delegate:
+    """Asks the workflow for a child, and waits for what it gives.
 
     By the call's id it is the same child when a later attempt asks again.
     """
-    info, client = activity.info(), activity.client()
-    assert info.workflow_id is not None
-    handle = client.get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
-
-    async def start(call: DelegateCall) -> Delegated:
-        id = f"delegate-{spec.turn_run_id}-{call.id}"
-        while True:
-            try:
-                started: Delegated = await handle.execute_update(
-                    names.DELEGATE_UPDATE, call, id=id, result_type=Delegated
-                )
-                return started
-            except WorkflowUpdateRPCTimeoutOrCancelledError:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise asyncio.CancelledError from None
-            except RPCError as error:
-                if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                    raise
-            await asyncio.sleep(_RETRY_EVERY)
 
     async def delegate(call: DelegateCall) -> ToolResult:
+        id = f"delegate-{spec.turn_run_id}-{call.id}"
         try:
-            child = client.get_workflow_handle((await start(call)).id, result_type=DelegationResult)
+            started: Delegated = await workflow.update(names.DELEGATE_UPDATE, call, id=id, result_type=Delegated)
+            child = workflow.client.get_workflow_handle(started.id, result_type=DelegationResult)
             done: DelegationResult = await child.result()
-        except WorkflowUpdateFailedError as error:
-            return _refused(error.cause)
-        except WorkflowFailureError as error:
+        except (WorkflowUpdateFailedError, WorkflowFailureError) as error:
             return _refused(error.cause)
         except RPCError:
             return _told("The child could not be reached.")

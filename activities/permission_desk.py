@@ -9,14 +9,10 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from temporalio import activity
-from temporalio.client import (
-    WorkflowHandle,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
-)
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.service import RPCError
 
+from lastword.activities.own_workflow import OwnWorkflow
 from lastword.activities.turn_recorder import TurnRecorder
 from lastword.core import events, names
 from lastword.core.contract import TurnSpec
@@ -31,7 +27,6 @@ from lastword.core.permissions import (
 )
 from lastword.core.results import latest_permission
 
-_RETRY_EVERY = 1.0
 _MAX_TITLE = 200
 
 Ask = Callable[[Question], Awaitable[PermissionDecision]]
@@ -115,37 +110,20 @@ class PermissionDesk:
             self._waiting -= 1
 
 
-def ask_own_workflow() -> Ask:
-    """Asks the workflow of the running activity, which keeps the question through any loss, and waits for an answer."""
-    info = activity.info()
-    assert info.workflow_id is not None
-    handle = activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
+def ask_own_workflow(workflow: OwnWorkflow) -> Ask:
+    """Asks the workflow, which keeps the question through any loss, and waits for an answer."""
 
     async def ask(question: Question) -> PermissionDecision:
-        while True:
-            try:
-                return await _update(handle, question)
-            except RPCError as error:
-                if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                    # The workflow has closed: nobody can be asked any more.
-                    return PermissionDecision(decision="reject", reason="policy")
-            except WorkflowUpdateFailedError:
-                return PermissionDecision(decision="reject", reason="policy")
-            except WorkflowUpdateRPCTimeoutOrCancelledError:
-                # The SDK makes this of a cancel, too.
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise asyncio.CancelledError from None
-            # Nothing is lost: by the question's id, asking again waits for the same answer.
-            await asyncio.sleep(_RETRY_EVERY)
+        try:
+            decision: PermissionDecision = await workflow.update(
+                names.ASK_UPDATE, question, id=question.id, result_type=PermissionDecision
+            )
+        except (WorkflowUpdateFailedError, RPCError):
+            # The workflow has closed, or knows no questions: nobody can be asked any more.
+            return PermissionDecision(decision="reject", reason="policy")
+        return decision
 
     return ask
-
-
-async def _update(handle: WorkflowHandle[object, object], question: Question) -> PermissionDecision:
-    decision: PermissionDecision = await handle.execute_update(
-        names.ASK_UPDATE, question, id=question.id, result_type=PermissionDecision
-    )
-    return decision
 
 
 def _places(cwd: str | None, paths: Sequence[str]) -> tuple[str, list[str]]:

@@ -17,6 +17,7 @@ from lastword.activities.checkpoint_pump import BeatPacer, CheckpointPump
 from lastword.activities.child_attempt import ChildAttempt
 from lastword.activities.child_host import ChildHostDesk, delegate_by_own_workflow
 from lastword.activities.lifecycle import Lifecycle
+from lastword.activities.own_workflow import OwnWorkflow
 from lastword.activities.ownership import ServerProbe
 from lastword.activities.permission_desk import PermissionDesk, ask_own_workflow
 from lastword.activities.settle import settle_and_publish
@@ -160,13 +161,14 @@ class _Turn:
         *,
         anew: bool = False,
     ) -> TurnResult:
+        workflow = OwnWorkflow()
         permissions = PermissionDesk(
-            self._spec, self._policy, recorder, ask=ask_own_workflow(), earlier=recovered.events
+            self._spec, self._policy, recorder, ask=ask_own_workflow(workflow), earlier=recovered.events
         )
-        desk = ChildHostDesk(self._spec, permissions, delegate_by_own_workflow(self._spec))
+        desk = ChildHostDesk(self._spec, permissions, delegate_by_own_workflow(workflow, self._spec))
         attempt = ChildAttempt(self._spec, backend, desk, recorder, self._stop, remaining=self._remaining())
         try:
-            earlier = await self._earlier(backend, anew=anew)
+            earlier = await self._earlier(anew=anew)
             opened = await attempt.open(resume, earlier)
         except ResumeRefused as error:
             logger.warning("%s: %s", self._spec.id, error)
@@ -196,7 +198,7 @@ class _Turn:
             await self._hand_over(recorder)
         return await self._conclude(ending, recorder, attempt, desk)
 
-    async def _earlier(self, backend: Backend, *, anew: bool) -> Earlier | None:
+    async def _earlier(self, *, anew: bool) -> Earlier | None:
         """What the conversation was before this turn; `anew` without the child's own session. Raises LogUnavailable."""
         spec = self._spec
         if spec.turn == 1 and not spec.seed:

@@ -49,7 +49,9 @@ Kind: TypeAlias = Literal["delegation", "conversation"]
 State: TypeAlias = Literal["running", "idle", "open", "closed"]
 
 _RESULTS_AT_ONCE: Final = 16
-_ASKING: Final = (names.DELEGATION_WORKFLOW, names.CONVERSATION_WORKFLOW)
+OF_CHILDREN: Final = f"WorkflowType IN ('{names.DELEGATION_WORKFLOW}', '{names.CONVERSATION_WORKFLOW}')"
+"""A query for every workflow that runs a child."""
+
 _STATE_GRACE: Final = timedelta(seconds=2)
 _QUERY_GRACE: Final = timedelta(seconds=10)
 # What the server says of a query or an update that no worker took in time.
@@ -177,9 +179,9 @@ class DelegationClient:
 
     async def all_questions(self, *, limit: int = 1000) -> Sequence[Question]:
         """The open questions of all that runs on this client's queue, oldest first. It takes a worker to say."""
-        query = f"ExecutionStatus = 'Running' AND TaskQueue = '{self.task_queue}'"
+        query = f"{OF_CHILDREN} AND ExecutionStatus = 'Running' AND TaskQueue = '{self.task_queue}'"
         with server_errors("questions"):
-            rows = [row async for row in self.client.list_workflows(query, limit=limit) if row.workflow_type in _ASKING]
+            rows = [row async for row in self.client.list_workflows(query, limit=limit)]
         gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
 
         async def ask(id: str) -> Sequence[Question]:
@@ -220,7 +222,7 @@ class DelegationClient:
 
     async def list(self, *, limit: int = 50, state: State | None = None) -> Sequence[DelegationInfo]:
         """The newest first, all or those in a state. A start shows up here a moment later than everywhere else."""
-        query = f"WorkflowType IN ('{names.DELEGATION_WORKFLOW}', '{names.CONVERSATION_WORKFLOW}')"
+        query = OF_CHILDREN
         if state is not None:
             query += f" AND ExecutionStatus {'!=' if state == 'closed' else '='} 'Running'"
         # A conversation has a row for every run of its workflow; those that went on are not its end.

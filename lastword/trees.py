@@ -10,7 +10,7 @@ from typing import Final
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
-from lastword.client import DelegationClient, server_errors
+from lastword.client import OF_CHILDREN, DelegationClient, server_errors
 from lastword.core import names
 from lastword.core.checkpoint import Checkpoint
 from lastword.core.errors import CheckpointInvalid, DelegationNotFound, LastwordError
@@ -52,14 +52,13 @@ async def tree(client: DelegationClient, root: str | None = None, *, limit: int 
 
     Raises DelegationNotFound if there is no such root. A start shows up here a moment later than everywhere else.
     """
-    kinds = f"WorkflowType IN ('{names.DELEGATION_WORKFLOW}', '{names.CONVERSATION_WORKFLOW}')"
     if root is None:
         which = f"ExecutionStatus = 'Running' AND TaskQueue = '{client.task_queue}'"
     else:
         quoted = root.replace("'", "''")
         which = f"(WorkflowId = '{quoted}' OR WorkflowId STARTS_WITH '{quoted}/')"
     with server_errors(root or "tree"):
-        found = [row async for row in client.client.list_workflows(f"{kinds} AND {which}", limit=limit)]
+        found = [row async for row in client.client.list_workflows(f"{OF_CHILDREN} AND {which}", limit=limit)]
         # A conversation has a row for every run of its workflow; the latest one stands for it.
         rows: dict[str, WorkflowExecution] = {}
         for row in found:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -128,6 +129,9 @@ class DelegationPolicy(_Strict):
     """What becomes of those that still run when the turn is over."""
 
 
+CheckedPrompt: TypeAlias = Annotated[Prompt, AfterValidator(check_prompt)]
+
+
 class ChildSetup(_Strict):
     """How to run a child, whatever it is asked."""
 
@@ -156,12 +160,7 @@ class ChildSetup(_Strict):
 class ChildTask(ChildSetup):
     """One prompt to one child, and how to run it."""
 
-    prompt: Prompt
-
-    @field_validator("prompt")
-    @classmethod
-    def _prompt_is_bounded(cls, prompt: Prompt) -> Prompt:
-        return check_prompt(prompt)
+    prompt: CheckedPrompt
 
     @property
     def prompt_blocks(self) -> list[Block]:
@@ -212,13 +211,8 @@ class DelegateCall(_Strict):
     """What a child asks of its host: a child of its own. The same id again is the same child."""
 
     id: str = Field(min_length=1, max_length=200)
-    prompt: Prompt
+    prompt: CheckedPrompt
     label: str | None = Field(default=None, max_length=200)
-
-    @field_validator("prompt")
-    @classmethod
-    def _prompt_is_bounded(cls, prompt: Prompt) -> Prompt:
-        return check_prompt(prompt)
 
 
 class Delegated(_Tolerant):

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from lastword.core.contract import (
+    CheckedPrompt,
     ChildSetup,
     ChildTask,
     DelegationResult,
     LogRef,
-    Prompt,
     SeedMessage,
     SessionRef,
     StartRequest,
     StopReason,
     TurnSpec,
-    check_prompt,
 )
 
-CheckedPrompt: TypeAlias = Annotated[Prompt, AfterValidator(check_prompt)]
 CloseMode: TypeAlias = Literal["finish", "cancel", "abandon"]
 MessageState: TypeAlias = Literal["queued", "running", "settled", "rejected", "dropped", "unknown"]
 

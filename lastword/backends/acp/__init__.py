@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
-import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lastword.backends.acp.agents import PRESETS, AcpAgent
 from lastword.backends.acp.version import npm_version, told_version
+from lastword.backends.agent_program import unmet
 from lastword.backends.child_process import ChildProcess, child_environment
 from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, RpcError
 from lastword.backends.stillborn import stillborn
@@ -53,11 +53,7 @@ class AcpBackend:
                 f" Install it: {self.agent.install}." if self.agent.install else " Install it, or correct its command."
             )
             found.append(f"The command {self.agent.command[0]!r} is not on the worker's PATH.{how}")
-        if task is not None and task.cwd is not None and not os.path.isdir(task.cwd):
-            found.append(f"The worker has no directory {task.cwd!r}; choose another --cwd.")
-        if task is not None and task.options:
-            found.append(f"The backend {self.name!r} has no options; leave --option out.")
-        return found
+        return found + unmet(self.name, task)
 
     def version(self) -> str | None:
         path = self._program()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -20,8 +19,6 @@ from lastword.core.events import Block, JsonObject, SessionEvent
 from lastword.core.permissions import PermissionRequest
 from lastword.core.ports import ChildHost, Earlier, Resume
 from lastword.core.taking_up import prompt_of
-
-logger = logging.getLogger("lastword.child")
 
 _UPDATES_AHEAD: Final = 256
 _EXIT_GRACE: Final = 2.0
@@ -152,7 +149,7 @@ class AcpTurn:
             category = "authentication" if error.code == AUTH_REQUIRED else "agent-error"
             return [self._end(contract.ERROR, {"category": category, "rpc_code": error.code})]
         except ConnectionLost as error:
-            return [self._end(contract.ERROR, await self.loss(error))]
+            return [self._end(contract.ERROR, await self._loss(error))]
         reason, facts = self._judge(answer)
         usage = usage_of(answer, self._reader.cost_usd)
         if answer.get("stopReason") == "cancelled":
@@ -184,7 +181,7 @@ class AcpTurn:
             return contract.BUDGET, {"category": "step-limit"}
         return _STOP_REASONS[told], None
 
-    async def loss(self, error: ConnectionLost) -> JsonObject:
+    async def _loss(self, error: ConnectionLost) -> JsonObject:
         """What is known of an agent whose connection ended: how its process did."""
         if isinstance(error, ProtocolViolated):
             return {"category": "protocol"}

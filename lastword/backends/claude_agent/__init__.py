@@ -11,11 +11,10 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, Final
 
+from lastword.backends.agent_program import distribution_version, unmet
 from lastword.backends.child_process import ChildFamily, child_environment
 from lastword.backends.clean_start import clean_start, launcher
 from lastword.backends.stillborn import StillbornTurn
@@ -59,17 +58,10 @@ class ClaudeAgentBackend:
             found.append(
                 f"The claude-agent-sdk here brings no program: install it again ({_INSTALL}), or claude itself."
             )
-        if task is not None and task.cwd is not None and not os.path.isdir(task.cwd):
-            found.append(f"The worker has no directory {task.cwd!r}; choose another --cwd.")
-        if task is not None and task.options:
-            found.append(f"The backend {self.name!r} has no options; leave --option out.")
-        return found
+        return found + unmet(self.name, task)
 
     def version(self) -> str | None:
-        try:
-            return version_of("claude-agent-sdk")
-        except PackageNotFoundError:
-            return None
+        return distribution_version("claude-agent-sdk")
 
     @asynccontextmanager
     async def open(
@@ -84,31 +76,31 @@ class ClaudeAgentBackend:
             kept = session_to_take_up(resume, earlier)
             client = ClaudeSDKClient(_options(spec.task, kept, host, family, launcher(folder)))
             try:
-                yield await self._begin(spec, resume, earlier, client)
+                yield await self._begin(spec, resume, earlier, kept, client)
             finally:
                 await _disconnect(client)
         finally:
             await family.end()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def _begin(self, spec: TurnSpec, resume: Resume | None, earlier: Earlier | None, client: Any) -> ChildTurn:
+    async def _begin(
+        self, spec: TurnSpec, resume: Resume | None, earlier: Earlier | None, kept: SessionRef | None, client: Any
+    ) -> ChildTurn:
         from claude_agent_sdk import ClaudeSDKError
 
         from lastword.backends.claude_agent.turn import ClaudeTurn
 
-        kept = session_to_take_up(resume, earlier)
-        session_id = kept.id if kept else None
         try:
             async with asyncio.timeout(_HANDSHAKE):
                 await client.connect()
         except TimeoutError:
             return StillbornTurn(spec, {"category": "no-answer", "limit": _HANDSHAKE})
         except ClaudeSDKError:
-            if session_id is not None:
+            if kept is not None:
                 # Of a session that it does not have, it only says so and leaves.
                 raise ResumeRefused("Claude Code does not have its session any more.") from None
             return StillbornTurn(spec, {"category": "crash"})
-        return ClaudeTurn(spec, resume, earlier, backend=self.name, client=client, session_id=session_id)
+        return ClaudeTurn(spec, resume, earlier, backend=self.name, client=client, session_id=kept.id if kept else None)
 
 
 def _options(task: ChildTask, kept: SessionRef | None, host: ChildHost, family: ChildFamily, start: Path) -> Any:

@@ -13,10 +13,9 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Final
 
+from lastword.backends.agent_program import distribution_version, unmet
 from lastword.backends.child_process import ChildProcess, child_environment
 from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, RpcError
 from lastword.backends.stillborn import stillborn
@@ -48,17 +47,10 @@ class DeepSeekHarnessBackend:
         ]
         if not os.environ.get("DSH_HOME", "").strip():
             found.append("DSH_HOME is not set for the worker; set it to a directory for the harness's own state.")
-        if task is not None and task.cwd is not None and not os.path.isdir(task.cwd):
-            found.append(f"The worker has no directory {task.cwd!r}; choose another --cwd.")
-        if task is not None and task.options:
-            found.append(f"The backend {self.name!r} has no options; leave --option out.")
-        return found
+        return found + unmet(self.name, task)
 
     def version(self) -> str | None:
-        try:
-            return version_of("deepseek-harness-runtime-bin")
-        except PackageNotFoundError:
-            return None
+        return distribution_version("deepseek-harness-runtime-bin")
 
     @asynccontextmanager
     async def open(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lastword.backends.child_process import ChildProcess, exit_facts
 from lastword.backends.deepseek_harness.disk_log import events_on_disk
-from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
+from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, RpcError
 from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
 from lastword.core.events import JsonObject, SessionEvent
@@ -192,6 +192,3 @@ def _turn_end(data: Mapping[str, Any], turn: int) -> SessionEvent:
         return events.turn_end(contract.ERROR, turn=turn, diagnostic={"category": "protocol"})
     facts = {"category": "agent-error"} if kind == contract.ERROR else None
     return events.turn_end(kind, turn=turn, diagnostic=facts)
-
-
-__all__ = ["HarnessTurn", "Inbox", "ProtocolViolated"]
