@@ -1,72 +1,60 @@
-"""What a child may ask its host: a permission, a delegation."""
+"""What a child may ask its host: a permission, and the host's tools."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
-
-from lastword.activities.own_workflow import OwnWorkflow
+from lastword.activities.own_children import OwnChildren
 from lastword.activities.permission_desk import PermissionDesk
-from lastword.core import names
-from lastword.core.contract import DelegateCall, Delegated, DelegationResult, ToolResult, TurnSpec
+from lastword.core import host_tools
+from lastword.core.contract import ToolResult, TurnSpec
+from lastword.core.errors import LastwordError
 from lastword.core.events import text_block
+from lastword.core.host_tools import HostTool
 from lastword.core.permissions import PermissionDecision, PermissionRequest
 
-Delegate = Callable[[DelegateCall], Awaitable[ToolResult]]
+logger = logging.getLogger("lastword.turn")
 
 
 class ChildHostDesk:
     """The host of one attempt's child."""
 
-    def __init__(self, spec: TurnSpec, permissions: PermissionDesk, delegate: Delegate) -> None:
+    def __init__(self, spec: TurnSpec, permissions: PermissionDesk, children: OwnChildren) -> None:
         self.permissions = permissions
-        self.may_delegate = spec.task.delegation is not None
-        self._delegate = delegate
-        self._delegating = 0
+        self._children = children
+        self._calls = 0
+        may_delegate = host_tools.DELEGATING if spec.task.delegation is not None else ()
+        self.tools: Sequence[HostTool] = (*may_delegate, *((host_tools.REPORT,) if spec.task.reports else ()))
 
     @property
     def waiting(self) -> bool:
         """The child waits for a person or for a child of its own: it is not idle."""
-        return self.permissions.waiting or self._delegating > 0
+        return self.permissions.waiting or self._calls > 0
 
     async def permission(self, request: PermissionRequest) -> PermissionDecision:
         return await self.permissions.permission(request)
 
-    async def delegate(self, call: DelegateCall) -> ToolResult:
-        self._delegating += 1
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, call_id: str, patience: float | None = None
+    ) -> ToolResult:
+        known = next((one for one in self.tools if one.name == tool), None)
+        if known is None:
+            return ToolResult(is_error=True, content=[text_block(_absent(tool))])
+        self._calls += 1
         try:
-            return await self._delegate(call)
+            parsed = host_tools.parse(known.arguments, arguments)
+            return await self._children.serve(known, parsed, call_id=call_id, patience=patience)
+        except (ValueError, LastwordError) as error:
+            return ToolResult(is_error=True, content=[text_block(str(error))])
         finally:
-            self._delegating -= 1
+            self._calls -= 1
 
 
-def delegate_by_own_workflow(workflow: OwnWorkflow, spec: TurnSpec) -> Delegate:
-    """Asks the workflow for a child, and waits for what it gives.
-
-    By the call's id it is the same child when a later attempt asks again.
-    """
-
-    async def delegate(call: DelegateCall) -> ToolResult:
-        id = f"delegate-{spec.turn_run_id}-{call.id}"
-        try:
-            started: Delegated = await workflow.update(names.DELEGATE_UPDATE, call, id=id, result_type=Delegated)
-            child = workflow.client.get_workflow_handle(started.id, result_type=DelegationResult)
-            done: DelegationResult = await child.result()
-        except (WorkflowUpdateFailedError, WorkflowFailureError) as error:
-            return _refused(error.cause)
-        except RPCError:
-            return _told("The child could not be reached.")
-        return done.tool_result
-
-    return delegate
-
-
-def _refused(cause: BaseException | None) -> ToolResult:
-    return _told(cause.message if isinstance(cause, ApplicationError) else "The child was ended from outside.")
-
-
-def _told(text: str) -> ToolResult:
-    return ToolResult(is_error=True, content=[text_block(text)])
+def _absent(tool: str) -> str:
+    if tool == host_tools.DELEGATE.name:
+        return "Not delegated: this child may not delegate."
+    if tool == host_tools.REPORT.name:
+        return "Not reported: this child may not report."
+    return f"There is no tool {tool!r}."

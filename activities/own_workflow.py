@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
@@ -10,6 +12,7 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 _RETRY_EVERY = 1.0
+_QUERY_GRACE = timedelta(seconds=10)
 _GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
@@ -27,9 +30,16 @@ class OwnWorkflow:
 
         Raises WorkflowUpdateFailedError if it was refused, RPCError if the workflow has closed.
         """
+        return await self._ask(lambda: self._handle.execute_update(name, argument, id=id, result_type=result_type))
+
+    async def query(self, name: str, result_type: type[Any]) -> Any:
+        """The query's answer. Raises RPCError if the workflow is gone."""
+        return await self._ask(lambda: self._handle.query(name, result_type=result_type, rpc_timeout=_QUERY_GRACE))
+
+    async def _ask(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         while True:
             try:
-                return await self._handle.execute_update(name, argument, id=id, result_type=result_type)
+                return await ask()
             except WorkflowUpdateRPCTimeoutOrCancelledError:
                 # The SDK makes this of a cancel, too.
                 if (task := asyncio.current_task()) is not None and task.cancelling():

@@ -15,8 +15,9 @@ from temporalio.service import RPCError
 
 from lastword.activities.checkpoint_pump import BeatPacer, CheckpointPump
 from lastword.activities.child_attempt import ChildAttempt
-from lastword.activities.child_host import ChildHostDesk, delegate_by_own_workflow
+from lastword.activities.child_host import ChildHostDesk
 from lastword.activities.lifecycle import Lifecycle
+from lastword.activities.own_children import OwnChildren
 from lastword.activities.own_workflow import OwnWorkflow
 from lastword.activities.ownership import ServerProbe
 from lastword.activities.permission_desk import PermissionDesk, ask_own_workflow
@@ -26,7 +27,7 @@ from lastword.activities.turn_recorder import TurnRecorder
 from lastword.core import contract, events, names, options
 from lastword.core.admission import admit
 from lastword.core.checkpoint import Checkpoint
-from lastword.core.contract import SessionRef, TurnResult
+from lastword.core.contract import SeedMessage, SessionRef, TurnResult
 from lastword.core.diagnostic import Diagnostic
 from lastword.core.errors import Fenced, LogUnavailable, RequestRejected, ResumeRefused
 from lastword.core.events import SessionEvent
@@ -35,6 +36,7 @@ from lastword.core.permissions import PermissionPolicy
 from lastword.core.ports import Backend, Earlier, Gap, LifecycleObserver, Resume, SessionStore
 from lastword.core.recovery import Plan, Recovered, plan_recovery, recover
 from lastword.core.results import Course, Ending, turn_result
+from lastword.core.transcript import seed_of
 
 logger = logging.getLogger("lastword.turn")
 
@@ -165,7 +167,8 @@ class _Turn:
         permissions = PermissionDesk(
             self._spec, self._policy, recorder, ask=ask_own_workflow(workflow), earlier=recovered.events
         )
-        desk = ChildHostDesk(self._spec, permissions, delegate_by_own_workflow(workflow, self._spec))
+        children = OwnChildren(self._spec, workflow, recorder, past=self._past)
+        desk = ChildHostDesk(self._spec, permissions, children)
         attempt = ChildAttempt(self._spec, backend, desk, recorder, self._stop, remaining=self._remaining())
         try:
             earlier = await self._earlier(anew=anew)
@@ -204,15 +207,24 @@ class _Turn:
         if spec.turn == 1 and not spec.seed:
             return None
         session = None if anew else spec.session
-        events_before: list[SessionEvent] = []
-        if spec.turn > 1 and session is None:
-            async for item in self._store.read(spec.log, merge_deltas=True):
-                if isinstance(item, Gap) or item.type == events.ASSISTANT_CHUNK:
-                    continue
-                if item.seq is not None and item.seq >= spec.first_seq:
-                    break
-                events_before.append(item)
-        return Earlier(session=session, seed=spec.seed, events=events_before)
+        said_before = await self._events_before() if session is None else []
+        return Earlier(session=session, seed=spec.seed, events=said_before)
+
+    async def _past(self) -> list[SeedMessage]:
+        """The completed turns, for a child that is forked from them. Raises LogUnavailable."""
+        return seed_of(Earlier(seed=self._spec.seed, events=await self._events_before()))
+
+    async def _events_before(self) -> list[SessionEvent]:
+        before: list[SessionEvent] = []
+        if self._spec.turn == 1:
+            return before
+        async for item in self._store.read(self._spec.log, merge_deltas=True):
+            if isinstance(item, Gap) or item.type == events.ASSISTANT_CHUNK:
+                continue
+            if item.seq is not None and item.seq >= self._spec.first_seq:
+                break
+            before.append(item)
+        return before
 
     async def _begin(self, recorder: TurnRecorder, *, again: bool) -> None:
         if recorder.started is None:

@@ -24,6 +24,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from lastword.core import contract, names
+from lastword.core.children import ChildEntry
 from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, StartRequest
 from lastword.core.conversation import ConversationStatus
 from lastword.core.errors import (
@@ -38,6 +39,7 @@ from lastword.core.errors import (
     WorkerUnavailable,
 )
 from lastword.core.events import Block, SessionEvent
+from lastword.core.notices import Notice
 from lastword.core.output import AssistantOutputFold
 from lastword.core.permissions import Answer, Question, Verdict
 from lastword.core.ports import Gap, SessionStore
@@ -46,7 +48,7 @@ from lastword.salvage import salvage
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
 Kind: TypeAlias = Literal["delegation", "conversation"]
-State: TypeAlias = Literal["running", "idle", "open", "closed"]
+State: TypeAlias = Literal["running", "waiting", "idle", "open", "closed"]
 
 _RESULTS_AT_ONCE: Final = 16
 OF_CHILDREN: Final = f"WorkflowType IN ('{names.DELEGATION_WORKFLOW}', '{names.CONVERSATION_WORKFLOW}')"
@@ -67,7 +69,8 @@ _CUT_OFF: Final = {
 class DelegationInfo:
     """One row of a list: a delegation or a conversation.
 
-    `state` is `running` or `closed`; of a conversation also `idle`, and `open` where no worker says which.
+    `state` is `running` or `closed`; of a conversation also `waiting` (for children of its own) and `idle`, and `open`
+    where no worker says which.
     `stop_reason` is None while it runs and of a conversation, `rejected` if no child could be started.
     """
 
@@ -166,12 +169,27 @@ class DelegationClient:
 
     async def questions(self, id: str) -> Sequence[Question]:
         """The permissions that the child waits for, oldest first. It takes a worker to say: WorkerUnavailable."""
+        found: list[Question] = await self._query(id, names.QUESTIONS_QUERY, list[Question])
+        return found
+
+    async def notices(self, id: str, *, after: int = 0) -> Sequence[Notice]:
+        """What the child told its parent after that number: reports, and each turn's settlement; oldest first.
+
+        They are kept, closed or not; of many the latest, the session log has them all. It takes a worker to say:
+        WorkerUnavailable.
+        """
+        found: list[Notice] = await self._query(id, names.NOTICES_QUERY, list[Notice], after)
+        return found
+
+    async def children(self, id: str) -> Sequence[ChildEntry]:
+        """The child's own children, in the order in which they were started. It takes a worker to say."""
+        found: list[ChildEntry] = await self._query(id, names.CHILDREN_QUERY, list[ChildEntry])
+        return found
+
+    async def _query(self, id: str, name: str, kind: Any, *arguments: Any) -> Any:
         with server_errors(id):
             try:
-                found: list[Question] = await self._handle(id).query(
-                    names.QUESTIONS_QUERY, result_type=list[Question], rpc_timeout=_QUERY_GRACE
-                )
-                return found
+                return await self._handle(id).query(name, args=arguments, result_type=kind, rpc_timeout=_QUERY_GRACE)
             except RPCError as error:
                 if error.status in UNANSWERED:
                     raise no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
@@ -311,7 +329,7 @@ class DelegationClient:
             )
         except RPCError:
             return "open"
-        return "running" if status.state == "running" else "idle"
+        return status.state
 
     def _handle(self, id: str) -> WorkflowHandle[Any, DelegationResult]:
         return self.client.get_workflow_handle(id, result_type=DelegationResult)

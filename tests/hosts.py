@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from lastword.core.contract import DelegateCall, ToolResult
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lastword.core.contract import ToolResult
+from lastword.core.events import text_block
+from lastword.core.host_tools import HostTool
 from lastword.core.permissions import PermissionDecision, PermissionRequest, Verdict
 
 
 class FixedHost:
-    """Answers every permission alike, and keeps what was asked."""
+    """Answers every permission alike, and keeps what was asked and called."""
 
-    def __init__(self, decision: Verdict = "reject") -> None:
+    def __init__(self, decision: Verdict = "reject", tools: Sequence[HostTool] = ()) -> None:
         self.decision: Verdict = decision
+        self.tools = tools
         self.asked: list[PermissionRequest] = []
-        self.delegated: list[DelegateCall] = []
-        self.may_delegate = False
+        self.called: list[tuple[str, dict[str, Any], str]] = []
 
     async def permission(self, request: PermissionRequest) -> PermissionDecision:
         self.asked.append(request)
         return PermissionDecision(decision=self.decision)
 
-    async def delegate(self, call: DelegateCall) -> ToolResult:
-        self.delegated.append(call)
-        return ToolResult(is_error=False, content=[{"type": "text", "text": f"answer to {call.prompt}"}])
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, call_id: str, patience: float | None = None
+    ) -> ToolResult:
+        self.called.append((tool, dict(arguments), call_id))
+        return ToolResult(is_error=False, content=[text_block(f"answer to {arguments.get('prompt')}")])

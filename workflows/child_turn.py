@@ -27,9 +27,11 @@ class ChildTurnRun:
     cancel that arrives between two attempts would never see it.
     """
 
-    def __init__(self, spec: TurnSpec, *, summary: str) -> None:
+    def __init__(self, spec: TurnSpec, *, summary: str, children: Children) -> None:
         self._spec = spec
-        self.children = Children(spec)
+        self._children = children
+        self._children.begin(spec)
+        self._said_all = False
         self._summary = summary
         self._cancelled = False
         self.was_cancelled_from_outside = False
@@ -42,9 +44,14 @@ class ChildTurnRun:
     def cancel(self) -> None:
         """End the turn as `aborted` with its partial, without cancelling the workflow."""
         self._cancelled = True
-        self.children.cancel()
+        self._children.cancel()
         if self._handle is not None:
             self._handle.cancel()
+
+    @property
+    def waits_for_children(self) -> bool:
+        """It is children of its own that the turn waits for."""
+        return self._children.awaited or (self._said_all and self._children.live)
 
     async def run(self) -> TurnResult:
         """The turn's result, its own children ended. Raises ApplicationError of type RequestRejected if no child could
@@ -59,14 +66,15 @@ class ChildTurnRun:
         return result
 
     async def _end_children(self) -> None:
-        ending = asyncio.create_task(self.children.end())
+        self._said_all = True
+        ending = asyncio.create_task(self._children.end())
         while True:
             try:
                 await asyncio.shield(ending)
                 return
             except asyncio.CancelledError:
                 self._cancelled = self.was_cancelled_from_outside = True
-                self.children.cancel()
+                self._children.cancel()
 
     async def _run(self) -> TurnResult:
         attempt, lost = 1, False
@@ -142,7 +150,7 @@ class ChildTurnRun:
                     await asyncio.sleep(0)
                 if not handle.done():
                     # Its children first; what they still say is kept, but their parent does not go on with it.
-                    self.children.cancel()
+                    self._children.cancel()
                     handle.cancel()
 
     async def _settle(self, attempt: int, reason: StopReason, category: str | None) -> TurnResult:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from typing import Literal
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
-    from lastword.core.bounds import bound_blocks
-    from lastword.core.contract import DelegateCall, Delegated, DelegationResult, LogRef, OutputRef, TurnResult
+    from lastword.core.bounds import bound_blocks, cut_text
+    from lastword.core.contract import DelegationResult, LogRef, OutputRef, TurnResult
     from lastword.core.conversation import (
         MAX_INBOX_BYTES,
         MAX_SEEN,
@@ -27,11 +26,14 @@ with workflow.unsafe.imports_passed_through():
         Message,
         MessageResult,
         TurnSummary,
+        room_for_news,
     )
-    from lastword.core.permissions import Answer, PermissionDecision, Question
+    from lastword.core.notices import Notice, told
     from lastword.core.tool_result import render
     from lastword.workflows.child_turn import ChildTurnRun
+    from lastword.workflows.hosting import ChildHosting, no_turn
     from lastword.workflows.questions import PendingQuestions
+    from lastword.workflows.waiting import until
 
 _KEPT_RESULTS = 64
 """Results that can be asked for; of older ones what they ended with, for the session log has the rest. More than fifty
@@ -42,9 +44,16 @@ _KEPT_OUTPUT_BYTES = 4 * 1024
 
 _KEPT_TURNS = 200
 
+_TOLD_BYTES = 128 * 1024
+"""Of what children told, in front of a prompt. A long one has head and tail."""
+
+_LEAST_TOLD = 8 * 1024
+_TOLD_BY_CHILDREN = "(Go on, knowing this.)"
+"""What a turn is asked that begins because children have settled."""
+
 
 @workflow.defn(name=names.CONVERSATION_WORKFLOW)
-class ConversationWorkflow:
+class ConversationWorkflow(ChildHosting):
     """Runs one child for as many messages as come; its id is the child's.
 
     The inbox is its only queue. A turn is run as a delegation's is, and settles with the same result. It completes when
@@ -56,41 +65,83 @@ class ConversationWorkflow:
         info = workflow.info()
         self._id = info.workflow_id
         self._request = request
-        self._state = request.carried or ConversationState(log=LogRef(session_id=info.workflow_id, run_id=info.run_id))
+        self._state = state = request.carried or ConversationState(
+            log=LogRef(session_id=info.workflow_id, run_id=info.run_id),
+            inbox=[request.first] if request.first is not None else [],
+        )
+        super().__init__(
+            children=state.children, notices=state.notices, notices_seq=state.notices_seq, outlive_turns=True
+        )
         self._running: ChildTurnRun | None = None
         self._message: Message | None = None
-        self._questions = PendingQuestions()
         self._dropped: list[str] = []
         self._over = False
 
     @workflow.run
     async def run(self, request: ConversationRequest) -> ConversationResult:
         while not self._over:
-            await self._until(lambda: self._can_go_on)
-            if self._state.inbox and not self._state.parked:
-                await self._take(self._state.inbox.pop(0))
-            self._over = self._state.closing is not None and not self._state.inbox
-            if not self._over and workflow.info().is_continue_as_new_suggested():
+            await until(lambda: self._can_go_on, lambda: self._close("cancel"))
+            if (message := self._next()) is not None:
+                await self._take(message)
+            self._over = self._has_ended
+            if not self._over and self._wants_another_run and not self._children.live:
                 # A handler that has begun counts as unfinished until it has run: nothing accepted can be behind this.
-                await self._until(workflow.all_handlers_finished)
-                workflow.continue_as_new(request.model_copy(update={"carried": self._state}))
-        await self._until(workflow.all_handlers_finished)
+                await until(workflow.all_handlers_finished, lambda: self._close("cancel"))
+                await self._outbox.delivered()
+                workflow.continue_as_new(request.model_copy(update={"carried": self._carried(), "first": None}))
+        await until(workflow.all_handlers_finished)
+        await self._children.close()
+        await self._outbox.delivered()
         return ConversationResult(id=self._id, turns=self._state.turn, dropped=self._dropped, last=self._last)
+
+    def _carried(self) -> ConversationState:
+        state = self._state
+        state.children = self._children.carry()
+        state.notices, state.notices_seq = self._outbox.kept, self._outbox.seq
+        return state
+
+    @property
+    def _wants_another_run(self) -> bool:
+        return workflow.info().is_continue_as_new_suggested()
 
     @property
     def _can_go_on(self) -> bool:
-        state = self._state
-        waiting = bool(state.inbox) and not state.parked
-        return waiting or state.closing is not None or workflow.info().is_continue_as_new_suggested()
+        return self._may_take or self._has_ended or (self._wants_another_run and not self._children.live)
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait; a cancel of the workflow closes the conversation and does not end the waiting."""
-        while True:
-            try:
-                await workflow.wait_condition(condition)
-                return
-            except asyncio.CancelledError:
-                self._close("cancel")
+    @property
+    def _may_take(self) -> bool:
+        """There is something to be told to the child, and nothing that it has to wait for."""
+        if self._state.parked or (self._wants_another_run and self._children.live):
+            return False
+        return bool(self._state.inbox) or self._has_news
+
+    @property
+    def _has_news(self) -> bool:
+        """Children that were to be waited for have settled after their turn: that is a turn of its own."""
+        policy = self._request.delegation
+        waits = policy is not None and policy.on_end == "wait"
+        closing = self._state.closing in ("cancel", "abandon")
+        return waits and not closing and any(notice.kind == "settlement" for notice in self._children.mailbox)
+
+    @property
+    def _has_ended(self) -> bool:
+        state = self._state
+        if state.closing is None or state.inbox:
+            return False
+        return state.closing != "finish" or not (self._children.live or self._has_news)
+
+    def _next(self) -> Message | None:
+        if not self._may_take:
+            return None
+        if self._state.inbox:
+            return self._state.inbox.pop(0)
+        return Message(id=f"from-children-{self._state.turn + 1}", prompt=_TOLD_BY_CHILDREN)
+
+    def _news(self, message: Message) -> tuple[list[Notice], str]:
+        """What children told since the last turn, if there is room for it in front of the message; else it waits."""
+        room = min(room_for_news(message.prompt), _TOLD_BYTES)
+        news = self._children.collect(None) if room > _LEAST_TOLD else []
+        return news, cut_text(told(news), room)
 
     @property
     def _last(self) -> TurnSummary | None:
@@ -98,9 +149,11 @@ class ConversationWorkflow:
 
     async def _take(self, message: Message) -> None:
         """Run the message's turn and keep what came of it."""
-        spec = self._request.spec(message, self._state, id=self._id)
+        news, in_front = self._news(message)
+        spec = self._request.spec(message, self._state, id=self._id, told=in_front)
         self._questions = PendingQuestions()
-        self._message, self._running = message, ChildTurnRun(spec, summary=f"{self._request.summary} · {spec.turn}")
+        self._message = message
+        self._running = ChildTurnRun(spec, summary=f"{self._request.summary} · {spec.turn}", children=self._children)
         self._state.turn = spec.turn
         try:
             result = await self._running.run()
@@ -108,6 +161,8 @@ class ConversationWorkflow:
             # No child could be started for it; the conversation is none the worse.
             self._state.turn -= 1
             self._keep(message, Kept(state="rejected", error=error.message))
+            self._outbox.fail(error.message, turn=spec.turn, message_id=message.id)
+            self._children.mailbox[:0] = news
         else:
             self._settle(message, result)
         finally:
@@ -123,6 +178,7 @@ class ConversationWorkflow:
             _shorten(kept)
         done = DelegationResult(id=self._id, result=result, tool_result=rendered)
         self._keep(message, Kept(state="settled", turn=state.turn, result=done))
+        self._outbox.settle(result, turn=state.turn, message_id=message.id, signal=True)
         state.next_seq = result.next_seq
         state.session = result.session or state.session
         tokens = result.usage.tokens if result.usage else None
@@ -162,18 +218,33 @@ class ConversationWorkflow:
         if state.closing != "finish":
             dropped = [message.id for message in state.inbox]
             for message in state.inbox:
-                self._keep(message, Kept(state="dropped"))
+                self._drop(message)
             state.inbox.clear()
             self._dropped += dropped
-        if state.closing == "cancel" and self._running is not None:
-            self._running.cancel()
+        if state.closing == "cancel":
+            self._children.cancel()
+            if self._running is not None:
+                self._running.cancel()
         return Closing(mode=state.closing, dropped=dropped)
+
+    def _drop(self, message: Message, why: str = "It was closed before it could answer.") -> None:
+        self._keep(message, Kept(state="dropped"))
+        self._outbox.fail(why, turn=self._state.turn, message_id=message.id)
+
+    @property
+    def _asked(self) -> tuple[int, str | None]:
+        if self._message is None:
+            raise no_turn()
+        return self._state.turn, self._message.id
 
     # -- what others ask of it ---------------------------------------------------------------------------------------
 
     @workflow.update(name=names.SEND_UPDATE)
     def send(self, message: Message) -> Accepted:
         """Take a message in. Returns when it is accepted, not when it is answered."""
+        return self._accept(message)
+
+    def _accept(self, message: Message) -> Accepted:
         state = self._state
         queued = [waiting.id for waiting in state.inbox]
         if message.id not in queued and not self._is_known(message.id):
@@ -213,31 +284,15 @@ class ConversationWorkflow:
         """Take no more messages, and end."""
         return self._close(request.mode)
 
-    @workflow.update(name=names.DELEGATE_UPDATE)
-    async def delegate(self, call: DelegateCall) -> Delegated:
-        """The child's worker asks for a child of the child's. Refused, naming the limit, or started."""
-        if self._running is None:
-            raise ApplicationError("No turn is running.", type=names.ERROR_LIMIT, non_retryable=True)
-        return await self._running.children.start(call)
-
-    @workflow.update(name=names.ASK_UPDATE)
-    async def ask_permission(self, question: Question) -> PermissionDecision:
-        """The child's worker asks; it is told when somebody has answered, or the question's time is up."""
-        return await self._questions.ask(question)
-
-    @workflow.update(name=names.ANSWER_UPDATE)
-    def answer_permission(self, answer: Answer) -> Question:
-        """Allow or reject what the child waits for. Rejected, and nothing kept, if no such question is open."""
-        return self._questions.answer(answer)
-
-    @answer_permission.validator
-    def _check_answer(self, answer: Answer) -> None:
-        self._questions.check(answer)
-
-    @workflow.query(name=names.QUESTIONS_QUERY)
-    def questions(self) -> list[Question]:
-        """The permissions that the child waits for, oldest first."""
-        return self._questions.pending()
+    @workflow.signal(name=names.DELIVER_SIGNAL)
+    def deliver(self, message: Message) -> None:
+        """Take a message in, from a workflow. What cannot be taken is told as its settlement."""
+        try:
+            self._check_send(message)
+        except ApplicationError as error:
+            self._drop(message, error.message)
+        else:
+            self._accept(message)
 
     @workflow.query(name=names.STATUS_QUERY)
     def status(self) -> ConversationStatus:
@@ -245,7 +300,7 @@ class ConversationWorkflow:
         state = self._state
         return ConversationStatus(
             id=self._id,
-            state="running" if self._running else "closed" if self._over else "idle",
+            state=self._doing,
             turn=state.turn,
             message_id=self._message.id if self._message else None,
             queued=len(state.inbox),
@@ -278,6 +333,14 @@ class ConversationWorkflow:
     def turns(self) -> list[TurnSummary]:
         """The latest turns, oldest first."""
         return self._state.turns
+
+    @property
+    def _doing(self) -> Literal["running", "waiting", "closed", "idle"]:
+        if self._running is not None:
+            return "waiting" if self._running.waits_for_children else "running"
+        if self._over:
+            return "closed"
+        return "waiting" if self._children.live else "idle"
 
     def _is_running(self, message_id: str) -> bool:
         return self._message is not None and self._message.id == message_id

@@ -8,18 +8,18 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
     from lastword.core.bounds import cut_text
-    from lastword.core.contract import DelegateCall, Delegated, DelegationRequest, DelegationResult
+    from lastword.core.contract import DelegationRequest, DelegationResult
     from lastword.core.events import text_of
-    from lastword.core.permissions import Answer, PermissionDecision, Question
     from lastword.core.tool_result import delegation_result, headline
     from lastword.workflows.child_turn import ChildTurnRun
-    from lastword.workflows.questions import PendingQuestions
+    from lastword.workflows.hosting import ChildHosting, no_turn
+    from lastword.workflows.waiting import until
 
 _HEAD_IN_DETAILS = 1000
 
 
 @workflow.defn(name=names.DELEGATION_WORKFLOW)
-class DelegationWorkflow:
+class DelegationWorkflow(ChildHosting):
     """Runs one child for one request; its id is the delegation's id.
 
     It completes with a `DelegationResult` however the child ended, a cancel of the workflow included. It fails only
@@ -28,10 +28,10 @@ class DelegationWorkflow:
 
     @workflow.init
     def __init__(self, request: DelegationRequest) -> None:
+        super().__init__()
         info = workflow.info()
         spec = request.spec(id=info.workflow_id, run_id=info.run_id)
-        self._turn = ChildTurnRun(spec, summary=request.summary)
-        self._questions = PendingQuestions()
+        self._turn = ChildTurnRun(spec, summary=request.summary, children=self._children)
         self._result: DelegationResult | None = None
         self._rejection: ApplicationError | None = None
 
@@ -42,13 +42,23 @@ class DelegationWorkflow:
         except ApplicationError as error:
             self._rejection = error
             self._questions.close()
-            await workflow.wait_condition(workflow.all_handlers_finished)
+            await until(workflow.all_handlers_finished)
             raise
         self._questions.close()
         self._result = delegation_result(request, workflow.info().workflow_id, result)
+        # A parent that is a workflow gets the settlement as this workflow's own result.
+        self._outbox.settle(result, turn=1, signal=False)
         workflow.set_current_details(details_of(self._result))
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        await until(workflow.all_handlers_finished)
+        await self._outbox.delivered()
+        await self._children.close()
         return self._result
+
+    @property
+    def _asked(self) -> tuple[int, str | None]:
+        if self._result is not None or self._rejection is not None:
+            raise no_turn()
+        return 1, None
 
     @workflow.update(name=names.CANCEL_UPDATE)
     async def cancel(self) -> DelegationResult:
@@ -58,30 +68,6 @@ class DelegationWorkflow:
         if self._result is None:
             raise self._rejection or ApplicationError("The delegation was rejected.", type=names.ERROR_REJECTED)
         return self._result
-
-    @workflow.update(name=names.DELEGATE_UPDATE)
-    async def delegate(self, call: DelegateCall) -> Delegated:
-        """The child's worker asks for a child of the child's. Refused, naming the limit, or started."""
-        return await self._turn.children.start(call)
-
-    @workflow.query(name=names.QUESTIONS_QUERY)
-    def questions(self) -> list[Question]:
-        """The permissions that the child waits for, oldest first."""
-        return self._questions.pending()
-
-    @workflow.update(name=names.ASK_UPDATE)
-    async def ask_permission(self, question: Question) -> PermissionDecision:
-        """The child's worker asks; it is told when somebody has answered, or the question's time is up."""
-        return await self._questions.ask(question)
-
-    @workflow.update(name=names.ANSWER_UPDATE)
-    def answer_permission(self, answer: Answer) -> Question:
-        """Allow or reject what the child waits for. Rejected, and nothing kept, if no such question is open."""
-        return self._questions.answer(answer)
-
-    @answer_permission.validator
-    def _check_answer(self, answer: Answer) -> None:
-        self._questions.check(answer)
 
 
 def details_of(result: DelegationResult) -> str:

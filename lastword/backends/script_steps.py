@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastword.core.contract import DelegateCall
 from lastword.core.events import Block, text_block
+from lastword.core.host_tools import DELEGATE, DelegateArguments
 
 
 class _Step(BaseModel):
@@ -127,14 +127,47 @@ class Ask(_Step):
     ask: Asked
 
 
+class HostCall(BaseModel):
+    """A call of one of the host's tools."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    tool: str
+    arguments: dict[str, Any] = {}
+    patience: float | None = None
+
+
+class Task(DelegateArguments):
+    """What is delegated, and the id of the call."""
+
+    id: str
+
+    @property
+    def call(self) -> HostCall:
+        arguments = self.model_dump(mode="json", exclude={"id"}, exclude_unset=True)
+        return HostCall(id=self.id, tool=DELEGATE.name, arguments=arguments)
+
+
 class Delegate(_Step):
     """Delegate, one task or several at once, and stream what came of each in brackets."""
 
-    delegate: DelegateCall | list[DelegateCall]
+    delegate: Task | list[Task]
 
     @property
-    def calls(self) -> list[DelegateCall]:
-        return self.delegate if isinstance(self.delegate, list) else [self.delegate]
+    def calls(self) -> list[HostCall]:
+        tasks = self.delegate if isinstance(self.delegate, list) else [self.delegate]
+        return [task.call for task in tasks]
+
+
+class Host(_Step):
+    """Call a tool of the host's, or several at once, and stream what came of each in brackets."""
+
+    host: HostCall | list[HostCall]
+
+    @property
+    def calls(self) -> list[HostCall]:
+        return self.host if isinstance(self.host, list) else [self.host]
 
 
 class Recall(_Step):
@@ -184,6 +217,7 @@ Step: TypeAlias = Annotated[
     | ToolStep
     | Ask
     | Delegate
+    | Host
     | Recall
     | Pause
     | WaitFor

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lastword.backends import script_steps as steps
-from lastword.core import contract, events, names
-from lastword.core.contract import Capabilities, ChildTask, DelegateCall, SessionRef, TurnSpec
+from lastword.core import contract, events
+from lastword.core.contract import Capabilities, ChildTask, SessionRef, TurnSpec
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, SessionEvent
 from lastword.core.permissions import PermissionRequest
@@ -117,7 +117,7 @@ class ScriptedTurn:
             yield events.user_message(self._prompt, turn=self._turn)
         else:
             position = _position(self._resume)
-            for call in _unanswered(self._resume):
+            for call in _unanswered(self._resume, {tool.name for tool in self._host.tools}):
                 content = [events.text_block(events.UNKNOWN_OUTCOME)]
                 yield events.tool_result(call, content, turn=self._turn, step=self._step, is_error=True)
                 position += 1
@@ -160,7 +160,7 @@ class ScriptedTurn:
                 said = [text for role, text in messages(self._earlier) if role == step.recall]
                 async for event in self._say(steps.Delta(delta=" | ".join(said))):
                     yield event
-            case steps.Delegate():
+            case steps.Delegate() | steps.Host():
                 async for event in self._hand_on(step.calls):
                     yield event
             case steps.Ask():
@@ -204,11 +204,12 @@ class ScriptedTurn:
             content = [events.text_block(tool.result)]
             yield events.tool_result(tool.id, content, turn=self._turn, step=self._step)
 
-    async def _hand_on(self, calls: list[DelegateCall]) -> AsyncIterator[SessionEvent]:
+    async def _hand_on(self, calls: list[steps.HostCall]) -> AsyncIterator[SessionEvent]:
         for call in calls:
-            arguments = {"prompt": call.prompt}
-            yield events.tool_call(call.id, names.DELEGATE_TOOL, arguments, turn=self._turn, step=self._step)
-        working = asyncio.gather(*(self._host.delegate(call) for call in calls))
+            yield events.tool_call(call.id, call.tool, call.arguments, turn=self._turn, step=self._step)
+        working = asyncio.gather(
+            *(self._host.call(call.tool, call.arguments, call_id=call.id, patience=call.patience) for call in calls)
+        )
         stop = asyncio.create_task(self._cancelled.wait())
         try:
             watched: set[asyncio.Future[Any]] = {working, stop}
@@ -293,12 +294,12 @@ def _position(resume: Resume) -> int:
     return 0
 
 
-def _unanswered(resume: Resume) -> list[str]:
+def _unanswered(resume: Resume, of_host: set[str]) -> list[str]:
     answered = {event.data.get("id") for event in resume.events if event.type == events.TOOL_RESULT}
-    # A delegation is asked for again: it is the same child.
+    # What was asked of the host is asked again: it is the same call.
     calls = [
         event.data.get("id")
         for event in resume.events
-        if event.type == events.TOOL_CALL and event.data.get("name") != names.DELEGATE_TOOL
+        if event.type == events.TOOL_CALL and event.data.get("name") not in of_host
     ]
     return [str(call) for call in calls if call not in answered]

@@ -153,6 +153,8 @@ class ChildSetup(_Strict):
     """How the child's permission requests are answered; None is the worker's policy."""
     delegation: DelegationPolicy | None = None
     """The child may delegate; None is that it may not."""
+    reports: bool = False
+    """The child gets a tool to report to its parent while it runs."""
     options: dict[str, Any] = {}
     """For the backend alone, e.g. the script of a scripted child."""
 
@@ -167,10 +169,23 @@ class ChildTask(ChildSetup):
         return [text_block(self.prompt)] if isinstance(self.prompt, str) else self.prompt
 
 
+class SeedMessage(_Strict):
+    """A message of the conversation that a child starts from: a fork's past."""
+
+    role: Literal["user", "assistant"]
+    content: Prompt
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [text_block(self.content)] if isinstance(self.content, str) else self.content
+
+
 class StartRequest(ChildSetup):
     """What every child is started with: how it runs, its name for people, and its place in the tree."""
 
     label: str | None = Field(default=None, max_length=200)
+    seed: list[SeedMessage] = Field(default=[])
+    """The child starts from these messages: completed turns of the parent's, never the one in flight."""
     parent_id: str | None = None
     depth: int = Field(default=0, ge=0)
     """A root is 0, a child its parent's + 1."""
@@ -178,7 +193,9 @@ class StartRequest(ChildSetup):
 
     def fingerprint(self) -> str:
         """Equal for equal requests; kept in the start memo, so that one id never stands for two requests."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        # Without defaults, so that a field that a later version adds does not make another request of it.
+        fields = self.model_dump(mode="json", exclude_defaults=True)
+        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode(errors="replace")).hexdigest()
 
     @property
@@ -203,22 +220,32 @@ class DelegationRequest(StartRequest, ChildTask):
             parent_id=self.parent_id,
             depth=self.depth,
             max_depth=self.max_depth,
+            seed=self.seed,
             task=ChildTask.model_validate({name: getattr(self, name) for name in ChildTask.model_fields}),
         )
 
 
 class DelegateCall(_Strict):
-    """What a child asks of its host: a child of its own. The same id again is the same child."""
+    """What a child's worker asks of the child's workflow: a turn of a child's child. The same id again is the same."""
 
     id: str = Field(min_length=1, max_length=200)
     prompt: CheckedPrompt
     label: str | None = Field(default=None, max_length=200)
+    background: bool = False
+    """The asking child does not wait for it."""
+    continuable: bool = False
+    child: str | None = None
+    """An earlier, continuable child of its own that is asked more; None for a new one."""
+    seed: list[SeedMessage] = []
+    spent: Usage | None = None
+    """By the asking child itself in this turn so far."""
 
 
 class Delegated(_Tolerant):
-    """The child that a call got."""
+    """The child that a call got, and of a continuable one the message that it answers."""
 
     id: str
+    message_id: str | None = None
 
 
 class LogRef(_Tolerant):
@@ -234,17 +261,6 @@ class SessionRef(_Tolerant):
     backend: str
     id: str
     data: dict[str, Any] = {}
-
-
-class SeedMessage(_Strict):
-    """A message of the conversation that a child starts from: a fork's past."""
-
-    role: Literal["user", "assistant"]
-    content: Prompt
-
-    @property
-    def blocks(self) -> list[Block]:
-        return [text_block(self.content)] if isinstance(self.content, str) else self.content
 
 
 class TurnSpec(_Tolerant):
@@ -264,7 +280,7 @@ class TurnSpec(_Tolerant):
     session: SessionRef | None = None
     """Of a conversation: the backend's own session as the turn before left it."""
     seed: list[SeedMessage] = []
-    """Of a conversation: what was said before its first turn, elsewhere. Never part of the child's output."""
+    """What was said before its first turn, elsewhere. Never part of the child's output."""
     task: ChildTask
 
 

@@ -7,18 +7,24 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
+from lastword.core.bounds import cut_text
+from lastword.core.children import ChildrenState
 from lastword.core.contract import (
+    MAX_PROMPT_BYTES,
     CheckedPrompt,
     ChildSetup,
     ChildTask,
     DelegationResult,
+    Limits,
     LogRef,
-    SeedMessage,
+    Prompt,
     SessionRef,
     StartRequest,
     StopReason,
     TurnSpec,
 )
+from lastword.core.events import text_block
+from lastword.core.notices import Notice
 
 CloseMode: TypeAlias = Literal["finish", "cancel", "abandon"]
 MessageState: TypeAlias = Literal["queued", "running", "settled", "rejected", "dropped", "unknown"]
@@ -37,6 +43,8 @@ class Message(BaseModel):
     prompt: CheckedPrompt
     result_limit: int | None = Field(default=None, ge=256)
     """Bytes of text that the sender wants in the tool result; longer keeps head and tail."""
+    limits: Limits | None = None
+    """Of its turn, instead of the conversation's."""
 
     @property
     def bytes(self) -> int:
@@ -142,20 +150,26 @@ class ConversationState(BaseModel):
     turns: list[TurnSummary] = []
     """The latest, oldest first."""
     tokens: int = 0
+    children: ChildrenState | None = None
+    notices: list[Notice] = []
+    """What the child told its parent lately, oldest first, and how many that were in all."""
+    notices_seq: int = 0
 
 
 class ConversationRequest(StartRequest):
     """The argument of `ConversationWorkflow`: who the child is. What it is asked comes as messages."""
 
-    seed: list[SeedMessage] = Field(default=[])
-    """The child starts from these messages: completed turns of the parent's, never the one in flight."""
+    first: Message | None = None
+    """Its first message: it is in the inbox when the conversation starts."""
     carried: ConversationState | None = None
     """Set by the workflow itself when it continues as new."""
 
-    def spec(self, message: Message, state: ConversationState, *, id: str) -> TurnSpec:
-        """The next turn, for this message."""
+    def spec(self, message: Message, state: ConversationState, *, id: str, told: str = "") -> TurnSpec:
+        """The next turn, for this message. `told` is what its children told meanwhile."""
         turn = state.turn + 1
         setup: dict[str, Any] = {name: getattr(self, name) for name in ChildSetup.model_fields}
+        setup["limits"] = message.limits or self.limits
+        prompt = _with_news(message.prompt, told) if told else message.prompt
         return TurnSpec(
             id=id,
             turn_run_id=f"{state.log.run_id}.{turn}",
@@ -167,8 +181,21 @@ class ConversationRequest(StartRequest):
             max_depth=self.max_depth,
             session=state.session,
             seed=self.seed,
-            task=ChildTask.model_validate({**setup, "prompt": message.prompt}),
+            task=ChildTask.model_validate({**setup, "prompt": prompt}),
         )
+
+
+def room_for_news(prompt: Prompt) -> int:
+    """Bytes of text that still fit in front of a prompt."""
+    size = len(prompt.encode(errors="replace")) if isinstance(prompt, str) else len(json.dumps(prompt).encode())
+    return max(MAX_PROMPT_BYTES - size - 1024, 0)
+
+
+def _with_news(prompt: Prompt, told: str) -> Prompt:
+    if isinstance(prompt, str):
+        return f"{told}\n\n{prompt}"
+    # In JSON a character may be six bytes.
+    return [text_block(cut_text(f"{told}\n\n", room_for_news(prompt) // 6)), *prompt]
 
 
 class ConversationResult(BaseModel):

@@ -36,6 +36,8 @@ AGENT_NOTICE: Final = "agent/notice"
 """What an agent program says itself: a warning, an error text. Never the child's words."""
 AGENT_STDERR: Final = "agent/stderr"
 """The last lines that an agent program wrote to stderr before it failed. They may hold anything; never selected."""
+CHILD_REPORT: Final = "child/report"
+"""What a child told its parent while it ran. Not its answer; never selected."""
 BACKEND_STATE: Final = "backend/state"
 """Opaque to everyone but the backend that wrote it; it comes back to that backend on resume."""
 
@@ -178,6 +180,11 @@ def permission_decision(
 def agent_notice(text: str, *, turn: int) -> SessionEvent:
     """Something the agent program says that is not its model's."""
     return SessionEvent(type=AGENT_NOTICE, data={"turn": turn, "text": text})
+
+
+def child_report(text: str, *, turn: int) -> SessionEvent:
+    """The child tells its parent something before it is done."""
+    return SessionEvent(type=CHILD_REPORT, data={"turn": turn, "text": text})
 
 
 def agent_stderr(lines: Sequence[str], *, turn: int) -> SessionEvent:

@@ -5,15 +5,14 @@ Everything here is a protocol; the worker puts the real things in.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from lastword.core.contract import (
     Capabilities,
     ChildTask,
-    DelegateCall,
     LifecycleEdge,
     LogRef,
     SeedMessage,
@@ -22,6 +21,7 @@ from lastword.core.contract import (
     TurnSpec,
 )
 from lastword.core.events import JsonObject, SessionEvent
+from lastword.core.host_tools import HostTool
 from lastword.core.permissions import PermissionDecision, PermissionRequest
 
 
@@ -56,14 +56,20 @@ class ChildHost(Protocol):
     """Answers what a child may ask while it runs."""
 
     @property
-    def may_delegate(self) -> bool: ...
+    def tools(self) -> Sequence[HostTool]:
+        """What the host does for the child's model; empty if the child may neither delegate nor report."""
+        ...
 
     async def permission(self, request: PermissionRequest) -> PermissionDecision: ...
 
-    async def delegate(self, call: DelegateCall) -> ToolResult:
-        """Run a child of the child's and give what it gave; why there is none is a result, too. Never raises for that.
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, call_id: str, patience: float | None = None
+    ) -> ToolResult:
+        """Call one of its tools. What is wrong with a call, and what it fails with, is a result; it never raises.
 
-        The same call again, after a lost worker, waits for the same child.
+        The same call id again, after a lost worker, is the same call: it starts nothing a second time. After `patience`
+        seconds a call that waits for a child gives what there is, and says how to wait on; None waits as long as it
+        takes.
         """
         ...
 

@@ -14,32 +14,13 @@ import anyio
 import mcp_types
 from mcp import Client
 from mcp.shared.message import SessionMessage
-from pydantic import ValidationError
 from pydantic_ai.tools import ToolDefinition
 
 from lastword.backends.child_process import ChildProcess, CommandNotFound, child_environment
-from lastword.core import names
-from lastword.core.contract import ChildTask, DelegateCall, McpServer, ToolFilter
+from lastword.core.contract import ChildTask, McpServer, ToolFilter
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, text_block
 from lastword.core.ports import ChildHost
-
-DELEGATE: Final = ToolDefinition(
-    name=names.DELEGATE_TOOL,
-    description=(
-        "Hand a part of the task to another agent and get its answer. Use it for work that stands on its own. The other"
-        " agent sees nothing of this conversation: the prompt has to say everything it needs, and what to give back."
-    ),
-    parameters_json_schema={
-        "type": "object",
-        "properties": {
-            "prompt": {"type": "string", "description": "The whole task, standing on its own."},
-            "label": {"type": "string", "description": "A few words that name it."},
-        },
-        "required": ["prompt"],
-        "additionalProperties": False,
-    },
-)
 
 START_GRACE: Final = 30.0
 """Seconds a server has to answer its handshake."""
@@ -62,6 +43,8 @@ class ToolBox:
 
     def __init__(self, host: ChildHost) -> None:
         self._host = host
+        self.of_host = {tool.name for tool in host.tools}
+        """The names of the host's own tools. A call of one that was cut is made again: it is the same call."""
         self.definitions: list[ToolDefinition] = []
         self._calls: dict[str, tuple[Client, str]] = {}
 
@@ -89,14 +72,17 @@ class ToolBox:
                     ) from error
                 for tool in listed:
                     box._add(server, client, tool, permitted)
-            if host.may_delegate:
-                box.definitions.append(DELEGATE)
+            box.definitions += [
+                ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.schema)
+                for tool in host.tools
+            ]
             yield box
 
     async def call(self, name: str, arguments: dict[str, Any], *, call_id: str) -> ToolOutcome:
         """Run the tool. A failure is an outcome, never an exception."""
-        if name == names.DELEGATE_TOOL and self._host.may_delegate:
-            return await self._delegate(arguments, call_id)
+        if name in self.of_host:
+            done = await self._host.call(name, arguments, call_id=call_id)
+            return ToolOutcome(list(done.content), done.is_error)
         known = self._calls.get(name)
         if known is None:
             known_ones = ", ".join(sorted(self._calls)) or "none"
@@ -111,16 +97,8 @@ class ToolBox:
             content = [text_block(json.dumps(result.structured_content))]
         return ToolOutcome(content, bool(result.is_error))
 
-    async def _delegate(self, arguments: dict[str, Any], call_id: str) -> ToolOutcome:
-        try:
-            call = DelegateCall.model_validate({**arguments, "id": call_id})
-        except ValidationError as error:
-            return _error(f"Not delegated: {error.errors()[0]['msg']}.")
-        done = await self._host.delegate(call)
-        return ToolOutcome(list(done.content), done.is_error)
-
     def _add(self, server: McpServer, client: Client, tool: mcp_types.Tool, permitted: ToolFilter) -> None:
-        taken = tool.name in self._calls or (tool.name == names.DELEGATE_TOOL and self._host.may_delegate)
+        taken = tool.name in self._calls or tool.name in self.of_host
         name = tool.name if not taken else f"{server.name}_{tool.name}"
         if not permitted.permits(name):
             return

@@ -33,7 +33,7 @@ from lastword.backends.in_process.answer import ANSWER_TOOL, AnswerSchema, answe
 from lastword.backends.in_process.history import History, past_of
 from lastword.backends.in_process.model import BACKEND, blocks_of, diagnose, may_pass, usage_of
 from lastword.backends.in_process.tools import ToolBox, ToolOutcome
-from lastword.core import contract, events, names
+from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
 from lastword.core.diagnostic import Diagnostic
 from lastword.core.events import SessionEvent, text_block
@@ -279,8 +279,8 @@ class InProcessTurn:
             elif (logged := self._history.results.get(call.tool_call_id)) is not None:
                 outcome = ToolOutcome(list(logged.get("content", [])), bool(logged.get("is_error")))
                 parts.append(_return_of(call, outcome))
-            elif call.tool_call_id in self._history.begun and call.tool_name == names.DELEGATE_TOOL:
-                # By its id it is the same child: it is waited for again.
+            elif call.tool_call_id in self._history.begun and call.tool_name in self._tools.of_host:
+                # By its id it is the same call: nothing is started a second time.
                 to_run.append(call)
             elif call.tool_call_id in self._history.begun:
                 outcome = ToolOutcome([text_block(events.UNKNOWN_OUTCOME)], is_error=True)
