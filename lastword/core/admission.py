@@ -44,7 +44,7 @@ def needs(task: ChildTask) -> list[str]:
         "tool_filter": task.tool_filter,
         "output_schema": task.output_schema,
         "max_tokens": task.max_tokens,
-        "delegation": task.delegation,
+        "delegation": task.delegation or task.reports,
         "usage": task.limits.tokens,
         "cost": task.limits.cost_usd,
     }

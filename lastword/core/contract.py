@@ -373,7 +373,7 @@ class Capabilities(_Strict):
     output_schema: bool = False
     max_tokens: bool = False
     delegation: bool = False
-    """Its children can ask their host for children of their own."""
+    """Its children have their host's tools: to delegate and to report."""
     usage: bool = False
     """Reports tokens; without it a token limit cannot be kept."""
     cost: bool = False

@@ -31,6 +31,8 @@ class Rig:
     asks: bool = True
     model: str | None = None
     starts_only_if_allowed: bool = False
+    host_tool: str | None = None
+    """How its model calls the tool `delegate`; None for one that takes no MCP servers."""
 
     @property
     def name(self) -> str:
@@ -47,23 +49,27 @@ RIGS = [
     Rig(
         "acp:claude",
         ("Bash", {"command": SHELL, "description": "write"}),
+        host_tool="mcp__lastword__delegate",
         # It asks its model three times to go on after a cut, and tells an error of its own then.
         seen={"cut": "error", "cut-call": "completed"},
     ),
     Rig(
         "acp:codex",
         ("exec_command", {"cmd": SHELL, "sandbox_permissions": "require_escalated", "justification": "to write"}),
+        host_tool="mcp__lastword/delegate",
         # It calls them all a success; that its thread has failed it tells beside.
         seen={"cut": "error", "cut-call": "error", "refusal": "error", "drop": "error"},
     ),
     Rig(
         "acp:opencode",
         ("bash", {"command": SHELL, "description": "write"}),
+        host_tool="lastword_delegate",
         seen={"cut": "completed", "cut-call": "completed", "drop": "timeout"},
     ),
     Rig(
         "acp:gemini",
         ("run_shell_command", {"command": SHELL, "description": "write"}),
+        host_tool="mcp_lastword_delegate",
         seen={"cut": "completed", "cut-call": "completed", "refusal": "completed", "drop": "error"},
         # It does not find a session that began in the same minute in which it is to be loaded.
         resumes=None,
@@ -71,6 +77,7 @@ RIGS = [
     Rig(
         "acp:qwen",
         ("run_shell_command", {"command": SHELL, "is_background": False}),
+        host_tool="mcp__lastword__delegate",
         seen={"cut": "completed", "cut-call": "completed", "refusal": "completed", "drop": "error"},
     ),
     Rig(
@@ -84,6 +91,7 @@ RIGS = [
     Rig(
         "acp:dsh",
         ("write", {"file_path": "out.txt", "content": "written\n"}),
+        host_tool="mcp__lastword__delegate",
         seen={"refusal": "error"},
         asks=False,
     ),
@@ -93,7 +101,12 @@ RIGS = [
         seen={"refusal": "error"},
         asks=False,
     ),
-    Rig("claude-agent", ("Bash", {"command": SHELL, "description": "write"}), seen={"cut-call": "completed"}),
+    Rig(
+        "claude-agent",
+        ("Bash", {"command": SHELL, "description": "write"}),
+        host_tool="mcp__lastword__delegate",
+        seen={"cut-call": "completed"},
+    ),
     Rig(
         "acp:deepagents",
         ("write_file", {"file_path": "/out.txt", "content": "written\n"}),
@@ -153,6 +166,8 @@ def surroundings(home: Path, url: str, path: str) -> dict[str, str]:
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "GOOGLE_GEMINI_BASE_URL": url,
         "GEMINI_API_KEY": "dummy",
+        # It starts MCP servers only in a folder that it trusts.
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
         "DSH_HOME": str(home / "dsh"),
         "DEEPSEEK_BASE_URL": f"{url}/v1",
         "DEEPSEEK_API_KEY": "dummy",

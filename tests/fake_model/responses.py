@@ -70,7 +70,9 @@ class _Writer:
 
     async def call(self, name: str, fragments: tuple[str, ...], id: str | None, whole: bool) -> None:
         await self.close_message()
-        item = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex[:6]}", "name": name, "arguments": ""}
+        namespace, _, bare = name.rpartition("/")
+        item = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex[:6]}", "name": bare, "arguments": ""}
+        item |= {"namespace": namespace} if namespace else {}
         item |= {"call_id": id or f"call_{uuid.uuid4().hex[:6]}", "status": "in_progress"}
         index = len(self._items)
         await self.send("response.output_item.added", output_index=index, item=item)

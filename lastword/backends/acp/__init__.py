@@ -15,6 +15,7 @@ from lastword.backends.acp.version import npm_version, told_version
 from lastword.backends.agent_program import unmet
 from lastword.backends.child_process import ChildProcess, child_environment
 from lastword.backends.json_rpc import ConnectionLost, JsonRpcPeer, RpcError
+from lastword.backends.offered_tools import missing_for_tools, offered_tools
 from lastword.backends.stillborn import stillborn
 from lastword.core.contract import Capabilities, ChildTask, TurnSpec
 from lastword.core.errors import RequestRejected
@@ -31,6 +32,7 @@ _CAPABILITIES = Capabilities(
     model=True,
     cwd=True,
     mcp_servers=True,
+    delegation=True,
     resume="session",
     prompt_blocks=frozenset({"text", "image", "audio", "resource", "resource_link"}),
 )
@@ -53,7 +55,7 @@ class AcpBackend:
                 f" Install it: {self.agent.install}." if self.agent.install else " Install it, or correct its command."
             )
             found.append(f"The command {self.agent.command[0]!r} is not on the worker's PATH.{how}")
-        return found + unmet(self.name, task)
+        return found + missing_for_tools(task, "pip install 'lastword[acp]'") + unmet(self.name, task)
 
     def version(self) -> str | None:
         path = self._program()
@@ -74,6 +76,15 @@ class AcpBackend:
             await self._permitted(host)
         # Imported in a thread: the schema is large, and the event loop beats for other children meanwhile.
         await asyncio.to_thread(importlib.import_module, "lastword.backends.acp.session")
+        async with offered_tools(host) as servers:
+            task = spec.task.model_copy(update={"mcp_servers": [*servers, *spec.task.mcp_servers]})
+            async with self._open(spec.model_copy(update={"task": task}), resume, host, earlier) as turn:
+                yield turn
+
+    @asynccontextmanager
+    async def _open(
+        self, spec: TurnSpec, resume: Resume | None, host: ChildHost, earlier: Earlier | None
+    ) -> AsyncIterator[ChildTurn]:
         from lastword.backends.acp.turn import Inbox
 
         env = child_environment(self.agent.env, self.agent.env_from_worker)
@@ -85,7 +96,7 @@ class AcpBackend:
             raise RequestRejected(
                 f"The agent of {self.name!r} cannot be started ({error.strerror}); check its command."
             ) from None
-        inbox = Inbox(host)
+        inbox = Inbox(host, self.agent.host_tool)
         peer = JsonRpcPeer(process, on_notification=inbox.on_notification, on_request=inbox.on_request)
         try:
             yield await self._begin(spec, resume, earlier, process, peer, inbox)

@@ -37,6 +37,9 @@ class AcpAgent(BaseModel):
     """Patterns of what else is the agent's own: a message that begins so, or a chunk without `messageId` that is so."""
     retries: list[str] = []
     """Patterns of notices by which the agent tells that it asks its model again: what it said before is an attempt."""
+    host_tool: str = ""
+    """How it titles a call of a tool of the host's, by which a child delegates and reports, when it asks for a
+    permission. What the request itself lets the child do is not asked for again."""
     handshake_timeout: float = Field(default=60.0, gt=0, le=600)
     """Seconds for each answer before the prompt."""
     version: list[str] = []
@@ -54,12 +57,14 @@ PRESETS: Final[dict[str, AcpAgent]] = {
         mode="default",
         unidentified_notices=True,
         notices=[r"API Error", r"Failed to authenticate\. API Error"],
+        host_tool="mcp__lastword__{tool}",
         install="npm install -g @agentclientprotocol/claude-agent-acp (Node 22 or newer)",
     ),
     "codex": AcpAgent(
         command=["codex-acp"],
         env_from_worker=["OPENAI_*", "CODEX_*"],
         mode="read-only",
+        host_tool="mcp.lastword.{tool}",
         unidentified_notices=True,
         install="npm install -g @agentclientprotocol/codex-acp",
     ),
@@ -74,12 +79,14 @@ PRESETS: Final[dict[str, AcpAgent]] = {
         command=["gemini", "--acp"],
         env_from_worker=["GEMINI_*", "GOOGLE_*"],
         mode="default",
+        host_tool="{tool} (lastword MCP Server)",
         install="npm install -g @google/gemini-cli",
     ),
     "qwen": AcpAgent(
         command=["qwen", "--acp"],
         env_from_worker=["QWEN_*", "OPENAI_*", "DASHSCOPE_API_KEY"],
         mode="default",
+        host_tool="{tool} (lastword MCP Server)",
         install="npm install -g @qwen-code/qwen-code (Node 22 or newer)",
     ),
     "pi": AcpAgent(

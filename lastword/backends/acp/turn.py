@@ -12,10 +12,12 @@ from lastword.backends.acp.session import AcpSession
 from lastword.backends.acp.updates import UpdateReader, kind_of, paths_of, usage_of
 from lastword.backends.child_process import ChildProcess, exit_facts
 from lastword.backends.json_rpc import METHOD_NOT_FOUND, ConnectionLost, JsonRpcPeer, ProtocolViolated, RpcError
+from lastword.backends.offered_tools import SERVER_NAME
 from lastword.backends.stillborn import AUTH_REQUIRED
 from lastword.core import contract, events
 from lastword.core.contract import SessionRef, TurnSpec
 from lastword.core.events import Block, JsonObject, SessionEvent
+from lastword.core.host_tools import parse
 from lastword.core.permissions import PermissionRequest
 from lastword.core.ports import ChildHost, Earlier, Resume
 from lastword.core.taking_up import prompt_of
@@ -33,13 +35,14 @@ _STOP_REASONS: Final = {
 class Inbox:
     """What the agent sends, taken in order of the wire. Full, it makes the agent wait."""
 
-    def __init__(self, host: ChildHost) -> None:
+    def __init__(self, host: ChildHost, host_tool: str) -> None:
         self.updates: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue(_UPDATES_AHEAD)
         self.session_id: str | None = None
         self.listening = False
         """What is replayed while a session is loaded is history, not this turn."""
         self.cancelled = asyncio.Event()
         self._host = host
+        self._of_host = {host_tool.format(tool=tool.name): tool for tool in host.tools} if host_tool else {}
         self._calls: dict[str, dict[str, Any]] = {}
 
     async def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
@@ -55,14 +58,38 @@ class Inbox:
         """All that was told of the call so far: an update, and a request for it, tell only what is new."""
         known = self._calls.setdefault(str(call.get("toolCallId")), {})
         known.update({name: value for name, value in call.items() if value not in (None, [], {})})
+        known.setdefault("announced", call.get("title"))
         return known
+
+    def _is_of_host(self, call: Mapping[str, Any]) -> bool:
+        """A call of a tool of the host's, by its title and by what it is given.
+
+        A title alone may be a model's words. An agent that says which server's tool it calls is believed; of another,
+        the call has to be of the kind that says nothing, and be given what that tool takes.
+        """
+        tool = self._of_host.get(str(call.get("title"))) or self._of_host.get(str(call.get("announced")))
+        if tool is None:
+            return False
+        given = call.get("rawInput")
+        if isinstance(given, dict) and {"server": SERVER_NAME, "tool": tool.name}.items() <= given.items():
+            given = given.get("arguments")
+        elif kind_of(call) != "other":
+            return False
+        try:
+            parse(tool.arguments, given if isinstance(given, dict) else {})
+        except ValueError:
+            # Not every agent tells with what it calls.
+            return given is None
+        return True
 
     async def on_request(self, method: str, params: Mapping[str, Any]) -> Any:
         if method != "session/request_permission":
             raise RpcError(METHOD_NOT_FOUND)
         call = params.get("toolCall")
-        call = call if isinstance(call, dict) else {}
-        asking = asyncio.create_task(self._host.permission(_permission_request(self._known_call(call))))
+        known = self._known_call(call if isinstance(call, dict) else {})
+        if self._is_of_host(known):
+            return {"outcome": _outcome("allow", params.get("options"))}
+        asking = asyncio.create_task(self._host.permission(_permission_request(known)))
         stop = asyncio.create_task(self.cancelled.wait())
         try:
             await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)

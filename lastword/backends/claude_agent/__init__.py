@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 from lastword.backends.agent_program import distribution_version, unmet
 from lastword.backends.child_process import ChildFamily, child_environment
 from lastword.backends.clean_start import clean_start, launcher
+from lastword.backends.offered_tools import missing_for_tools, names_at_claude, offered_tools
 from lastword.backends.stillborn import StillbornTurn
 from lastword.core.contract import Capabilities, ChildTask, McpServer, SessionRef, TurnSpec
 from lastword.core.errors import ResumeRefused
@@ -44,6 +45,7 @@ class ClaudeAgentBackend:
         persona=True,
         cwd=True,
         mcp_servers=True,
+        delegation=True,
         usage=True,
         cost=True,
         resume="session",
@@ -58,7 +60,7 @@ class ClaudeAgentBackend:
             found.append(
                 f"The claude-agent-sdk here brings no program: install it again ({_INSTALL}), or claude itself."
             )
-        return found + unmet(self.name, task)
+        return found + missing_for_tools(task, _INSTALL) + unmet(self.name, task)
 
     def version(self) -> str | None:
         return distribution_version("claude-agent-sdk")
@@ -74,11 +76,13 @@ class ClaudeAgentBackend:
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="lastword-"))
         try:
             kept = session_to_take_up(resume, earlier)
-            client = ClaudeSDKClient(_options(spec.task, kept, host, family, launcher(folder)))
-            try:
-                yield await self._begin(spec, resume, earlier, kept, client)
-            finally:
-                await _disconnect(client)
+            async with offered_tools(host) as servers:
+                options = _options(spec.task, kept, host, family, launcher(folder), servers)
+                client = ClaudeSDKClient(options)
+                try:
+                    yield await self._begin(spec, resume, earlier, kept, client)
+                finally:
+                    await _disconnect(client)
         finally:
             await family.end()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -103,7 +107,14 @@ class ClaudeAgentBackend:
         return ClaudeTurn(spec, resume, earlier, backend=self.name, client=client, session_id=kept.id if kept else None)
 
 
-def _options(task: ChildTask, kept: SessionRef | None, host: ChildHost, family: ChildFamily, start: Path) -> Any:
+def _options(
+    task: ChildTask,
+    kept: SessionRef | None,
+    host: ChildHost,
+    family: ChildFamily,
+    start: Path,
+    of_host: Sequence[McpServer],
+) -> Any:
     from claude_agent_sdk import ClaudeAgentOptions
 
     from lastword.backends.claude_agent.turn import PermissionRelay
@@ -117,11 +128,11 @@ def _options(task: ChildTask, kept: SessionRef | None, host: ChildHost, family: 
         system_prompt=task.persona or {"type": "preset", "preset": "claude_code"},
         model=task.model,
         cwd=task.cwd or os.getcwd(),
-        mcp_servers={server.name: _mcp_server(server) for server in task.mcp_servers},
+        mcp_servers={server.name: _mcp_server(server) for server in (*task.mcp_servers, *of_host)},
         strict_mcp_config=True,
         setting_sources=[],
         permission_mode="default",
-        can_use_tool=PermissionRelay(host),
+        can_use_tool=PermissionRelay(host, names_at_claude(host)),
         include_partial_messages=True,
         max_turns=task.limits.steps,
         max_budget_usd=task.limits.cost_usd,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from typing import Any, Final, cast
 
@@ -286,12 +286,16 @@ class MessageReader:
 class PermissionRelay:
     """Asks the host what Claude Code asks."""
 
-    def __init__(self, host: ChildHost) -> None:
+    def __init__(self, host: ChildHost, of_host: Collection[str]) -> None:
         self._host = host
+        self._of_host = of_host
 
     async def __call__(
         self, tool: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
+        if tool in self._of_host:
+            # What the request itself lets the child do with its host is not asked for again.
+            return PermissionResultAllow()
         told = [arguments.get(name) for name in ("file_path", "notebook_path", "path")]
         paths = [path for path in (*told, context.blocked_path) if isinstance(path, str) and path]
         words = [value for value in (arguments.get("command"), arguments.get("url")) if isinstance(value, str)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,10 +12,10 @@ from typing import Any, Final
 import anyio
 import mcp_types
 from mcp import Client
-from mcp.shared.message import SessionMessage
 from pydantic_ai.tools import ToolDefinition
 
 from lastword.backends.child_process import ChildProcess, CommandNotFound, child_environment
+from lastword.backends.mcp_lines import mcp_lines
 from lastword.core.contract import ChildTask, McpServer, ToolFilter
 from lastword.core.errors import RequestRejected
 from lastword.core.events import Block, text_block
@@ -137,44 +136,10 @@ async def _owned_stdio(server: McpServer, cwd: str | None) -> AsyncIterator[tupl
     assert server.command is not None
     env = child_environment(server.env, server.env_from_worker)
     process = await ChildProcess.spawn(server.command, server.args, env=env, cwd=cwd)
-    incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    sent, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-
-    async def read() -> None:
-        async with incoming:
-            while line := await process.stdout.readline():
-                if line.strip():
-                    await incoming.send(_parsed(line))
-
-    async def write() -> None:
-        async with outgoing:
-            async for message in outgoing:
-                data = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                process.stdin.write(data.encode() + b"\n")
-                await process.stdin.drain()
-
-    tasks = [asyncio.create_task(_quietly(read())), asyncio.create_task(_quietly(write()))]
     try:
-        yield received, sent
+        async with mcp_lines(process.stdout, process.stdin) as streams:
+            yield streams
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        for stream in (incoming, received, sent, outgoing):
-            stream.close()
         # Not to be cut short by whatever ends the turn: it returns when the server's whole tree is gone.
         with anyio.CancelScope(shield=True):
             await process.close()
-
-
-def _parsed(line: bytes) -> SessionMessage | Exception:
-    try:
-        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:
-        return error
-
-
-async def _quietly(work: Any) -> None:
-    # The peer closing its end is how a conversation ends; the session sees its stream close.
-    with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError, ValueError):
-        await work
