@@ -19,8 +19,8 @@ from lastword.activities.turn_recorder import TurnRecorder
 from lastword.client import DelegationClient
 from lastword.conversing import ConversationClient
 from lastword.core import events, host_tools, names
-from lastword.core.children import ChildEntry, CollectCall
-from lastword.core.contract import DelegateCall, Delegated, DelegationResult, SeedMessage, ToolResult, TurnSpec
+from lastword.core.children import ChildEntry, CollectCall, DelegateCall, Delegated
+from lastword.core.contract import DelegationResult, SeedMessage, ToolResult, TurnSpec
 from lastword.core.errors import DelegationNotFound, LastwordError, RequestInvalid
 from lastword.core.events import text_block
 from lastword.core.host_tools import ChildArguments, DelegateArguments, HostTool, ReportArguments, SayArguments
@@ -112,6 +112,8 @@ class OwnChildren:
 
     async def _answer(self, started: Delegated) -> DelegationResult:
         if started.message_id is not None:
+            # The ledger hears of it a moment later than whoever asks the child; it is what the next call goes by.
+            await self._settled(started.id)
             return await self._conversations.result(started.id, started.message_id)
         return await self._delegations.result(started.id)
 

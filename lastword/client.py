@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -28,15 +28,12 @@ from lastword.core.children import ChildEntry
 from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, StartRequest
 from lastword.core.conversation import ConversationStatus
 from lastword.core.errors import (
-    ConfigurationError,
     DelegationNotFound,
     LastwordError,
     LogUnavailable,
     RequestConflict,
     RequestInvalid,
     RequestRejected,
-    ServerUnreachable,
-    WorkerUnavailable,
 )
 from lastword.core.events import Block, SessionEvent
 from lastword.core.notices import Notice
@@ -45,6 +42,7 @@ from lastword.core.permissions import Answer, Question, Verdict
 from lastword.core.ports import Gap, SessionStore
 from lastword.core.worker_report import WorkerReport
 from lastword.salvage import salvage
+from lastword.server_errors import UNANSWERED, no_worker, server_errors
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
 Kind: TypeAlias = Literal["delegation", "conversation"]
@@ -56,8 +54,6 @@ OF_CHILDREN: Final = f"WorkflowType IN ('{names.DELEGATION_WORKFLOW}', '{names.C
 
 _STATE_GRACE: Final = timedelta(seconds=2)
 _QUERY_GRACE: Final = timedelta(seconds=10)
-# What the server says of a query or an update that no worker took in time.
-UNANSWERED: Final = (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 # What the result of a workflow that cannot give one is settled with.
 _CUT_OFF: Final = {
     WorkflowExecutionStatus.TERMINATED: contract.ABORTED,
@@ -369,34 +365,7 @@ def new_id() -> str:
     return f"lw-{uuid.uuid4().hex[:16]}"
 
 
-def no_worker(queue: str, timeout: float) -> WorkerUnavailable:
-    return WorkerUnavailable(
-        f"No worker answered on the task queue {queue!r} within {timeout:g} s."
-        " Start one with `lastword up` or `lastword worker`."
-    )
-
-
 def _refusal(error: ApplicationError) -> LastwordError:
     if error.type == names.ERROR_REJECTED:
         return RequestRejected(error.message)
     return RequestInvalid(f"The worker could not read the request: {error.message}")
-
-
-@contextmanager
-def server_errors(id: str) -> Iterator[None]:
-    """Say in our words what the server's RPC errors mean."""
-    try:
-        yield
-    except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND and error.message.startswith("Namespace"):
-            raise ConfigurationError(f"The Temporal server says: {error.message} Set TEMPORAL_NAMESPACE.") from None
-        if error.status == RPCStatusCode.NOT_FOUND:
-            raise DelegationNotFound(
-                f"No delegation {id!r} is known to this server; `lastword list` shows what is."
-            ) from None
-        if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-            raise ServerUnreachable(
-                f"The Temporal server does not answer ({error.status.name}). Start one with `lastword up`,"
-                " or set TEMPORAL_ADDRESS."
-            ) from None
-        raise LastwordError(f"The Temporal server refused the call ({error.status.name}): {error.message}") from error

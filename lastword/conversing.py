@@ -17,7 +17,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from lastword.client import UNANSWERED, no_worker, server_errors, start_once
+from lastword.client import start_once
 from lastword.core import names
 from lastword.core.contract import DelegationResult, Prompt
 from lastword.core.conversation import (
@@ -40,6 +40,7 @@ from lastword.core.errors import (
     RequestRejected,
 )
 from lastword.core.ports import SessionStore
+from lastword.server_errors import UNANSWERED, no_worker, server_errors
 from lastword.watching import Watched, watch_delegation
 
 _UPDATE_GRACE: Final = timedelta(seconds=10)

@@ -10,13 +10,14 @@ from typing import Final
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
-from lastword.client import OF_CHILDREN, DelegationClient, server_errors
+from lastword.client import OF_CHILDREN, DelegationClient
 from lastword.core import names
 from lastword.core.checkpoint import Checkpoint
 from lastword.core.errors import CheckpointInvalid, DelegationNotFound, LastwordError
 from lastword.core.events import text_of
 from lastword.core.output import AssistantOutputFold
 from lastword.core.packing import RowReader
+from lastword.server_errors import server_errors
 
 _AT_ONCE: Final = 16
 _SHOWN: Final = 80

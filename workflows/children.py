@@ -10,11 +10,9 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Temporal
 
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
-    from lastword.core.children import ChildEntry, ChildrenState
+    from lastword.core.children import ChildEntry, ChildrenState, DelegateCall, Delegated
     from lastword.core.contract import (
         ChildSetup,
-        DelegateCall,
-        Delegated,
         DelegationPolicy,
         DelegationRequest,
         DelegationResult,

@@ -7,8 +7,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
-    from lastword.core.children import ChildEntry, ChildrenState, CollectCall
-    from lastword.core.contract import DelegateCall, Delegated
+    from lastword.core.children import ChildEntry, ChildrenState, CollectCall, DelegateCall, Delegated
     from lastword.core.notices import Notice, ReportCall
     from lastword.core.permissions import Answer, PermissionDecision, Question
     from lastword.workflows.children import Children

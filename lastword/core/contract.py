@@ -225,29 +225,6 @@ class DelegationRequest(StartRequest, ChildTask):
         )
 
 
-class DelegateCall(_Strict):
-    """What a child's worker asks of the child's workflow: a turn of a child's child. The same id again is the same."""
-
-    id: str = Field(min_length=1, max_length=200)
-    prompt: CheckedPrompt
-    label: str | None = Field(default=None, max_length=200)
-    background: bool = False
-    """The asking child does not wait for it."""
-    continuable: bool = False
-    child: str | None = None
-    """An earlier, continuable child of its own that is asked more; None for a new one."""
-    seed: list[SeedMessage] = []
-    spent: Usage | None = None
-    """By the asking child itself in this turn so far."""
-
-
-class Delegated(_Tolerant):
-    """The child that a call got, and of a continuable one the message that it answers."""
-
-    id: str
-    message_id: str | None = None
-
-
 class LogRef(_Tolerant):
     """Names a session's log, for whoever can reach its store."""
 

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from lastword.backends.in_process import InProcessBackend
-from lastword.core.contract import DelegationRequest, DelegationResult
+from lastword.core.contract import DelegationPolicy, DelegationRequest, DelegationResult
 from lastword.core.errors import DelegationNotFound
 from lastword.core.events import text_of
 from lastword.trees import tree
 from tests.fake_model.children import point_at
 from tests.fake_model.server import FakeModel
 from tests.integration.conftest import House, until_exists
+from tests.integration.contract.rigs import acp_agent
 
 WORK = {"message": None}
 
@@ -154,6 +155,34 @@ async def test_a_lost_worker_does_not_delegate_twice(house: House, tmp_path: Pat
     assert ran.read_text() == "t\n"
     rows = [row.id async for row in house.env.client.list_workflows(f"TaskQueue = '{house.queue}'")]
     assert sorted(rows) == [id, f"{id}/1"]
+
+
+async def test_an_agent_of_its_own_process_delegates_once_through_a_lost_worker(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes its call again when it is taken up, in another process with another token: it is the same child."""
+    here, gate, ran = tmp_path / "here", tmp_path / "gate", tmp_path / "ran"
+    monkeypatch.setenv("LASTWORD_TEST_AGENTS", json.dumps({"test": acp_agent(tmp_path).model_dump(mode="json")}))
+    leaf = json.dumps([{"tool": "t", "appends": str(ran)}, {"touch": str(here)}, {"wait": str(gate)}, {"say": "leaf"}])
+    steps = [{"say": "root "}, {"tool": "1"}, {"mcp": "delegate", "arguments": {"prompt": leaf}}]
+    request = DelegationRequest(prompt=json.dumps(steps), backend="acp:test", delegation=DelegationPolicy())
+    worker = await house.worker_process().start()
+    id = await house.client.start(request, id=f"agents-{house.queue}")
+    await until_exists(here)
+    await worker.kill()
+    gate.touch()
+    other = await house.worker_process().start()
+    try:
+        done = await house.client.result(id)
+        children = await house.client.children(id)
+    finally:
+        await other.stop()
+    assert (done.result.stop_reason, done.result.attempts) == ("completed", 2)
+    assert said(done).endswith("<leaf>")
+    assert [child.id for child in children] == [f"{id}/1"]
+    assert ran.read_text() == "t\n"
+    history = (await house.env.client.get_workflow_handle(id).fetch_history()).to_json()
+    assert "LASTWORD_TOOLS" not in history
 
 
 async def test_a_model_delegates_by_its_tool(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
