@@ -17,7 +17,7 @@ from lastword.core.events import text_of
 from lastword.trees import tree
 from tests.fake_model.children import point_at
 from tests.fake_model.server import FakeModel
-from tests.integration.conftest import House, until_exists
+from tests.integration.conftest import House, until_beaten, until_exists
 from tests.integration.contract.rigs import acp_agent
 
 WORK = {"message": None}
@@ -169,6 +169,8 @@ async def test_an_agent_of_its_own_process_delegates_once_through_a_lost_worker(
     worker = await house.worker_process().start()
     id = await house.client.start(request, id=f"agents-{house.queue}")
     await until_exists(here)
+    for one in (id, f"{id}/1"):
+        await until_beaten(house, one, 4)
     await worker.kill()
     gate.touch()
     other = await house.worker_process().start()
