@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from lastword.core import contract, names
 from lastword.core.children import ChildEntry
-from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, StartRequest
+from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, SeedMessage, StartRequest
 from lastword.core.conversation import ConversationStatus
 from lastword.core.errors import (
     DelegationNotFound,
@@ -35,11 +35,12 @@ from lastword.core.errors import (
     RequestInvalid,
     RequestRejected,
 )
-from lastword.core.events import Block, SessionEvent
+from lastword.core.events import ASSISTANT_CHUNK, TURN_END, Block, SessionEvent
 from lastword.core.notices import Notice
 from lastword.core.output import AssistantOutputFold
 from lastword.core.permissions import Answer, Question, Verdict
-from lastword.core.ports import Gap, SessionStore
+from lastword.core.ports import Earlier, Gap, SessionStore
+from lastword.core.transcript import seed_of
 from lastword.core.worker_report import WorkerReport
 from lastword.salvage import salvage
 from lastword.server_errors import UNANSWERED, no_worker, server_errors
@@ -256,9 +257,33 @@ class DelegationClient:
             raise LogUnavailable("This client has no session log store; set LASTWORD_LOG_STORE or --data-dir.")
         with server_errors(id):
             description = await self._handle(id).describe()
-        ref = LogRef(session_id=id, run_id=description.run_id)
+        # A conversation's log goes on through all runs of its workflow, under the first one's id.
+        first = description.raw_description.workflow_execution_info.first_run_id or description.run_id
+        ref = LogRef(session_id=id, run_id=first)
         async for item in self.store.read(ref, merge_deltas=merge_deltas):
             yield item
+
+    async def transcript(self, id: str) -> Sequence[SeedMessage]:
+        """What was said in the completed turns, for the `seed` of a fork; of a long one the newest messages.
+
+        Raises LogUnavailable without a store.
+        """
+        with server_errors(id):
+            async for event in self._handle(id).fetch_history_events(page_size=1):
+                payloads = event.workflow_execution_started_event_attributes.input.payloads
+                (request,) = await self.client.data_converter.decode(payloads)
+                break
+        seed = [SeedMessage.model_validate(said) for said in request.get("seed", [])]
+        completed: list[SessionEvent] = []
+        turn: list[SessionEvent] = []
+        async for item in self.log(id, merge_deltas=True):
+            if isinstance(item, Gap) or item.type == ASSISTANT_CHUNK:
+                continue
+            turn.append(item)
+            if item.type == TURN_END:
+                completed += turn
+                turn = []
+        return seed_of(Earlier(seed=seed, events=completed))
 
     async def full_output(self, id: str) -> Sequence[Block]:
         """The whole output, for when the result holds only its head and tail. Raises LogUnavailable without a store."""

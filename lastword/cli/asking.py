@@ -24,6 +24,7 @@ _FLAGS = {
     "on_worker_loss": "--on-worker-loss",
     "label": "--label",
     "permissions": "--permissions",
+    "delegation": "--delegation",
     "output_schema": "--schema",
     "mcp_servers": "--mcp",
     "limits.wall_clock": "--timeout",
@@ -100,6 +101,13 @@ def permission_policy(text: str) -> Any:
     if text.lstrip()[:1] == "{":
         return _json(text, "--permissions")
     return json_file(Path(text), "--permissions")
+
+
+def delegation_policy(text: str) -> Any:
+    """`on` for the defaults, else a policy as JSON or in a file."""
+    if text == "on":
+        return {}
+    return _json(text, "--delegation") if text.lstrip()[:1] == "{" else json_file(Path(text), "--delegation")
 
 
 def backend_options(pairs: Sequence[str], script: Path | None) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.asking import conversation_of, mcp_servers, permission_policy, prompt_of
+from lastword.cli.asking import conversation_of, delegation_policy, mcp_servers, permission_policy, prompt_of
 from lastword.cli.connection import AsJson, DataDir, converse
 from lastword.cli.errors import COMPLETED, INTERRUPTED, NOT_COMPLETED, told_as_json
 from lastword.cli.rendering import LiveText, note, note_ending, print_json, print_text, result_json
-from lastword.core.errors import DelegationNotFound, LastwordError
+from lastword.core.errors import DelegationNotFound, LastwordError, RequestInvalid
 
 if TYPE_CHECKING:
     from lastword.conversing import ConversationClient
@@ -47,6 +47,14 @@ def chat(
         str | None, typer.Option("--permissions", help="reject, allow, ask, or a policy: JSON, or a file.")
     ] = None,
     mcp: Annotated[str | None, typer.Option("--mcp", help="MCP servers: a JSON list, or a file with one.")] = None,
+    delegation: Annotated[
+        str | None,
+        typer.Option("--delegation", help="The child may delegate: on, or a policy, JSON or a file.", metavar="POLICY"),
+    ] = None,
+    reports: Annotated[bool, typer.Option("--reports", help="The child may report while it runs.")] = False,
+    fork: Annotated[
+        str | None, typer.Option("--fork", help="A new child knows the completed turns of this one.", metavar="ID")
+    ] = None,
     data_dir: DataDir = None,
 ) -> int:
     """Talk to a child, a line a message. Ctrl-C interrupts its turn; Ctrl-D leaves, and the child stays.
@@ -59,29 +67,40 @@ def chat(
         "persona": persona,
         "label": label,
         "cwd": str(Path(cwd).absolute()) if cwd else None,
+        "reports": reports,
     }
     if permissions is not None:
         fields["permissions"] = permission_policy(permissions)
     if mcp is not None:
         fields["mcp_servers"] = mcp_servers(mcp)
+    if delegation is not None:
+        fields["delegation"] = delegation_policy(delegation)
 
     async def go() -> int:
         client = await converse(data_dir)
-        chosen = await _attach(client, id, fields)
+        chosen = await _attach(client, id, fork, fields)
         note(f"id: {chosen}")
         return await _Chat(client, chosen).run()
 
     return asyncio.run(go())
 
 
-async def _attach(client: ConversationClient, id: str | None, fields: dict[str, Any]) -> str:
+async def _attach(client: ConversationClient, id: str | None, fork: str | None, fields: dict[str, Any]) -> str:
+    from lastword.client import DelegationClient
+
     if id is not None:
         try:
             await client.status(id)
         except DelegationNotFound:
             pass
         else:
+            if fork is not None:
+                raise RequestInvalid(f"The conversation {id!r} exists already; a fork needs a new id.")
             return id
+    if fork is not None:
+        # A delegation's and a conversation's completed turns are read alike.
+        known = DelegationClient(client.client, task_queue=client.task_queue, store=client.store)
+        fields = {**fields, "seed": await known.transcript(fork)}
     return await client.start(conversation_of(fields), id=id)
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.asking import backend_options, json_file, mcp_servers, permission_policy, prompt_of, request_of
+from lastword.cli.asking import (
+    backend_options,
+    delegation_policy,
+    json_file,
+    mcp_servers,
+    permission_policy,
+    prompt_of,
+    request_of,
+)
 from lastword.cli.connection import AsJson, DataDir, connect
 from lastword.cli.delegating_many import run_file
 from lastword.cli.errors import COMPLETED, told_as_json
@@ -62,6 +70,14 @@ def delegate(
             "--permissions", help="reject, allow, ask, or a policy: JSON, or a file with it.", metavar="POLICY"
         ),
     ] = None,
+    delegation: Annotated[
+        str | None,
+        typer.Option("--delegation", help="The child may delegate: on, or a policy, JSON or a file.", metavar="POLICY"),
+    ] = None,
+    reports: Annotated[bool, typer.Option("--reports", help="The child may report while it runs.")] = False,
+    fork: Annotated[
+        str | None, typer.Option("--fork", help="The child knows the completed turns of this one.", metavar="ID")
+    ] = None,
     schema: Annotated[Path | None, typer.Option("--schema", help="File with a JSON schema for the answer.")] = None,
     mcp: Annotated[str | None, typer.Option("--mcp", help="MCP servers: a JSON list, or a file with one.")] = None,
     allow_tool: Annotated[list[str] | None, typer.Option("--allow-tool", help="Only these tools.")] = None,
@@ -84,6 +100,7 @@ def delegate(
             "cwd": str(Path(cwd).absolute()) if cwd else _workspace(backend, data_dir),
             "max_tokens": max_tokens,
             "on_worker_loss": on_worker_loss,
+            "reports": reports,
             "limits": {
                 "wall_clock": timeout,
                 "idle": idle_timeout,
@@ -95,6 +112,8 @@ def delegate(
         }
         if permissions is not None:
             fields["permissions"] = permission_policy(permissions)
+        if delegation is not None:
+            fields["delegation"] = delegation_policy(delegation)
         if schema is not None:
             fields["output_schema"] = json_file(schema, "--schema")
         if mcp is not None:
@@ -105,10 +124,12 @@ def delegate(
             fields["options"] = backend_options(option or [], script)
         if (prompt is None) == (many is None):
             raise RequestInvalid("Give either a prompt or --many FILE.")
+        if many is not None and fork is not None:
+            raise RequestInvalid("--fork is for one task, not for --many; leave one of them out.")
         if many is not None:
             return asyncio.run(run_file(many, fields, concurrency=concurrency, out=out, data_dir=data_dir))
         request = request_of({**fields, "prompt": prompt_of(str(prompt))})
-        return asyncio.run(_delegate(request, chosen, background, as_json, data_dir))
+        return asyncio.run(_delegate(request, fork, chosen, background, as_json, data_dir))
 
 
 def _workspace(backend: str, data_dir: Path | None) -> str | None:
@@ -121,12 +142,16 @@ def _workspace(backend: str, data_dir: Path | None) -> str | None:
     return os.getcwd() if read_state(load_settings(data_dir=data_dir).data_dir) else None
 
 
-async def _delegate(request: DelegationRequest, id: str, background: bool, as_json: bool, data_dir: Path | None) -> int:
+async def _delegate(
+    request: DelegationRequest, fork: str | None, id: str, background: bool, as_json: bool, data_dir: Path | None
+) -> int:
     from lastword.cli.following import Follower
     from lastword.core.names import check_id
 
     check_id(id)
     client = await connect(data_dir)
+    if fork is not None:
+        request = request.model_copy(update={"seed": await client.transcript(fork)})
     if not background:
 
         async def start() -> None:

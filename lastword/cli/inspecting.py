@@ -28,6 +28,7 @@ _ANSWER_GRACE = 5.0
 
 class ListState(StrEnum):
     running = "running"
+    waiting = "waiting"
     idle = "idle"
     closed = "closed"
 

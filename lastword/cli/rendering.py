@@ -116,6 +116,9 @@ class LiveText:
         elif event.type == events.TOOL_CALL and not self._quiet:
             self.end_line()
             note(f"tool: {event.data.get('name')}")
+        elif event.type == events.CHILD_REPORT and not self._quiet:
+            self.end_line()
+            note(f"report: {event.data.get('text')}", style="cyan")
 
     def _take_message(self, event: SessionEvent, step: tuple[Any, Any]) -> None:
         from lastword.core.events import text_of

@@ -69,3 +69,40 @@ async def test_messages_are_sent_asked_and_the_conversation_closed(terminal: Ter
     assert (late.code, late.out) == (2, "")
     unknown = await terminal.run("send", "nowhere", "x")
     assert (unknown.code, unknown.out) == (2, "")
+
+
+async def test_a_fork_knows_what_was_said_and_not_what_is_being_said(terminal: Terminal, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    recall = script({"recall": "user"}, {"message": None})
+    await terminal.run("chat", "origin", "--backend", "scripted", stdin="one\ntwo\n")
+    hang = script({"delta": "in flight"}, {"touch": str(here)}, {"fault": "hang"})
+    await terminal.run("send", "origin", hang)
+    await until_exists(here)
+    forked = await terminal.run("chat", "branch", "--backend", "scripted", "--fork", "origin", stdin=f"{recall}\n")
+    assert forked.out == "one | two\n"
+    # A fork of the fork knows what the fork was told, too.
+    once = await terminal.run("delegate", recall, "--backend", "scripted", "--fork", "branch")
+    assert once.out.startswith("one | two | [")
+    taken = await terminal.run("chat", "branch", "--backend", "scripted", "--fork", "origin", stdin="x\n")
+    assert taken.code == 2
+    assert "a fork needs a new id" in taken.err
+    unknown = await terminal.run("delegate", "x", "--backend", "scripted", "--fork", "nowhere")
+    assert unknown.code == 2
+    assert "No delegation 'nowhere'" in unknown.err
+    await terminal.run("close", "origin", "--mode", "cancel")
+
+
+async def test_a_child_reports_to_the_terminal_and_delegates(terminal: Terminal) -> None:
+    steps = [
+        {"host": {"id": "a", "tool": "report", "arguments": {"text": "half way"}}},
+        {"delegate": {"id": "b", "prompt": "the leaf"}},
+        {"message": None},
+    ]
+    words = ["delegate", json.dumps(steps), "--backend", "scripted", "--id", "reporting"]
+    done = await terminal.run(*words, "--reports", "--delegation", "on")
+    assert done.code == 0, done.err
+    assert "report: half way" in done.err
+    assert "[the leaf]" in done.out
+    wrong = await terminal.run("delegate", "x", "--backend", "scripted", "--delegation", '{"max_live": 0}')
+    assert wrong.code == 2
+    assert "--delegation at max_live 0" in wrong.err

@@ -49,6 +49,8 @@ async def test_the_worker_comes_back_and_delegations_survive_a_restart(tmp_path:
     try:
         done = await terminal.run("delegate", "remember me", "--backend", "scripted", "--id", "kept")
         assert (done.code, done.out) == (0, "remember me\n")
+        talked = await terminal.run("chat", "talk", "--backend", "scripted", stdin="the first words\n")
+        assert talked.out == "the first words\n"
         before = (await doctor(terminal))["up"]
         os.kill(before["worker_pid"], signal.SIGKILL)
         async with asyncio.timeout(60):
@@ -65,6 +67,8 @@ async def test_the_worker_comes_back_and_delegations_survive_a_restart(tmp_path:
     assert (await terminal.run("up", "--detach", *ports)).code == 0
     try:
         assert (await terminal.run("result", "kept")).out == "remember me\n"
+        recalled = await terminal.run("ask", "talk", json.dumps([{"recall": "user"}, {"message": None}]))
+        assert (recalled.code, recalled.out) == (0, "the first words\n")
     finally:
         await terminal.run("down")
 
