@@ -60,6 +60,9 @@ async def main(version: str) -> None:
             await record(house, "conversation", version, await conversed(house, path))
             for name, id in (await delegated(house, path)).items():
                 await record(house, name, version, id)
+            for name, id in (await reported(house)).items():
+                await record(house, name, version, id)
+            await record(house, "waiting", version, await waited(house, path))
             async with house.worker():
                 handle = await env.client.start_workflow("LastwordPing", id="ping", task_queue=house.queue)
                 await handle.result()
@@ -111,6 +114,45 @@ async def delegated(house: House, path: Path) -> dict[str, str]:
         await until_exists(here)
         await house.client.cancel("felled")
     return {"delegated": "delegated", "felled": "felled"}
+
+
+async def reported(house: House) -> dict[str, str]:
+    """A parent with a child in the background that reports, and a continuable one that is asked more."""
+
+    def call(call_id: str, tool: str, /, **arguments: str) -> dict[str, object]:
+        return {"host": {"id": call_id, "tool": tool, "arguments": arguments}}
+
+    said = json.dumps([call("r", "report", text="a finding"), {"delta": "leaf"}, {"message": None}])
+    steps = [
+        call("s", "report", text="begun"),
+        {"delegate": {"id": "a", "prompt": said, "background": True}},
+        call("b", "result", id="reporting/1"),
+        {"delegate": {"id": "c", "prompt": said, "continuable": True}},
+        call("d", "ask", id="reporting/2", prompt="more"),
+        {"message": None},
+    ]
+    async with house.worker():
+        await house.client.run(scripted(*steps, delegation={}, reports=True), id="reporting")
+        await ConversationClient(house.env.client, task_queue=house.queue).closed("reporting/2")
+    return {"reporting": "reporting", "reporting_child": "reporting/1", "asked_child": "reporting/2"}
+
+
+async def waited(house: House, path: Path) -> str:
+    """A conversation that goes on with what its child said."""
+    client = ConversationClient(house.env.client, task_queue=house.queue)
+    request = ConversationRequest.model_validate({"backend": "scripted", "delegation": {"on_end": "wait"}})
+    gate = path / "waiting-gate"
+    leaf = json.dumps([{"wait_for": str(gate)}, {"delta": "leaf"}, {"message": None}])
+    hand_on = json.dumps([{"delegate": {"id": "a", "prompt": leaf, "background": True}}, {"message": None}])
+    async with house.worker():
+        id = await client.start(request, id="waiting")
+        await client.ask(id, hand_on)
+        gate.touch()
+        while (await client.status(id)).turn < 2:
+            await asyncio.sleep(0.05)
+        await client.close(id)
+        await client.closed(id)
+    return id
 
 
 async def started(house: House, request: DelegationRequest) -> str:

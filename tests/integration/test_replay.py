@@ -30,6 +30,7 @@ async def test_a_recorded_history_replays(path: Path) -> None:
 def test_there_are_histories_of_every_way_a_turn_goes() -> None:
     endings = {"completed", "cancelled", "cancel_update", "rejected", "handed_over", "lost_and_settled"}
     expected = endings | {"answered", "not_answered", "conversation", "delegated", "felled", "ping"}
+    expected |= {"reporting", "reporting_child", "asked_child", "waiting"}
     assert expected <= {path.stem.partition("-")[0] for path in HISTORIES}
 
 
