@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -25,9 +25,6 @@ from lastword.core.errors import DelegationNotFound, LastwordError, RequestInval
 from lastword.core.events import text_block
 from lastword.core.host_tools import ChildArguments, DelegateArguments, HostTool, ReportArguments, SayArguments
 from lastword.core.notices import Notice, ReportCall, told
-
-_FIRST_POLL: Final = 0.05
-_SLOWEST_POLL: Final = 1.0
 
 
 class OwnChildren:
@@ -133,10 +130,10 @@ class OwnChildren:
         return _words("\n\n".join(words))
 
     async def _settled(self, child: str) -> None:
-        pause = _FIRST_POLL
+        growth = self._workflow.growth()
+        await growth.grown()
         while (await self._entry(child)).state == "running":
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _SLOWEST_POLL)
+            await growth.grown()
 
     async def _stop(self, child: str, id: str, *, for_good: bool) -> ToolResult:
         entry = await self._entry(child)

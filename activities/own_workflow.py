@@ -11,6 +11,8 @@ from temporalio import activity
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
+from lastword.history_growth import HistoryGrowth
+
 _RETRY_EVERY = 1.0
 _QUERY_GRACE = timedelta(seconds=10)
 _GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
@@ -35,6 +37,10 @@ class OwnWorkflow:
     async def query(self, name: str, result_type: type[Any]) -> Any:
         """The query's answer. Raises RPCError if the workflow is gone."""
         return await self._ask(lambda: self._handle.query(name, result_type=result_type, rpc_timeout=_QUERY_GRACE))
+
+    def growth(self) -> HistoryGrowth:
+        """For waiting until a query may tell something new."""
+        return HistoryGrowth(self._handle)
 
     async def _ask(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         while True:

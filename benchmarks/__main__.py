@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 
-from benchmarks import sizes, speed
+from benchmarks import children, sizes, speed
 from benchmarks.house import start_server
 from lastword.process_exit import leave
 
@@ -15,6 +15,9 @@ ALL = {
     "cancel": speed.cancel_and_recovery,
     "storage": sizes.storage,
     "memory": sizes.memory,
+    "conversations": children.conversations,
+    "listing": children.listing,
+    "tree": children.deep_tree,
 }
 
 

@@ -38,14 +38,15 @@ from lastword.core.errors import (
     MessageDropped,
     RequestInvalid,
     RequestRejected,
+    WorkerUnavailable,
 )
 from lastword.core.ports import SessionStore
+from lastword.history_growth import HistoryGrowth
 from lastword.server_errors import UNANSWERED, no_worker, server_errors
 from lastword.watching import Watched, watch_delegation
 
 _UPDATE_GRACE: Final = timedelta(seconds=10)
-_FIRST_POLL: Final = 0.05
-_SLOWEST_POLL: Final = 1.0
+_AGAIN_AFTER: Final = 0.05
 # An update that came while the workflow continued as new; asking again, by the same id, finds the next run.
 _CONTINUED: Final = ("AcceptedUpdateCompletedWorkflow", "UpdateAborted", "WorkflowUpdateAborted")
 
@@ -85,14 +86,20 @@ class ConversationClient:
         return await self.result(id, accepted.message_id)
 
     async def result(self, id: str, message_id: str) -> DelegationResult:
-        """Wait for a message's result.
+        """Wait for a message's result, as long as it takes, whether or not a worker runs.
 
         Raises MessageDropped if it will never be a turn, RequestRejected if no child could be started for it,
         RequestInvalid if the conversation does not know it or keeps its result no longer.
         """
-        pause = _FIRST_POLL
+        growth = HistoryGrowth(self._handle(id))
         while True:
-            found = await self.message(id, message_id)
+            with server_errors(id):
+                await growth.grown()
+            try:
+                found = await self.message(id, message_id)
+            except WorkerUnavailable:
+                await growth.again()
+                continue
             match found.state:
                 case "settled" if found.result is not None:
                     return found.result
@@ -106,8 +113,6 @@ class ConversationClient:
                     raise MessageDropped(f"The conversation {id!r} was closed before {message_id!r} became a turn.")
                 case "unknown":
                     raise RequestInvalid(f"The conversation {id!r} has no message {message_id!r}.")
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _SLOWEST_POLL)
 
     async def watch(
         self, id: str, message_id: str, *, since: ConversationStatus | None = None
@@ -190,7 +195,7 @@ class ConversationClient:
                         raise ConversationClosed(f"The conversation {id!r} has closed.") from None
                     if error.status not in (RPCStatusCode.ABORTED, RPCStatusCode.NOT_FOUND) or not await self._runs(id):
                         raise
-                await asyncio.sleep(_FIRST_POLL)
+                await asyncio.sleep(_AGAIN_AFTER)
 
     async def _runs(self, id: str) -> bool:
         status = (await self._handle(id).describe()).status
