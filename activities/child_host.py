@@ -12,7 +12,7 @@ from lastword.core import host_tools
 from lastword.core.contract import ToolResult, TurnSpec
 from lastword.core.errors import LastwordError
 from lastword.core.events import text_block
-from lastword.core.host_tools import HostTool
+from lastword.core.host_tools import ToolSpec
 from lastword.core.permissions import PermissionDecision, PermissionRequest
 
 logger = logging.getLogger("lastword.turn")
@@ -26,7 +26,7 @@ class ChildHostDesk:
         self._children = children
         self._calls = 0
         may_delegate = host_tools.DELEGATING if spec.task.delegation is not None else ()
-        self.tools: Sequence[HostTool] = (*may_delegate, *((host_tools.REPORT,) if spec.task.reports else ()))
+        self.tools: Sequence[ToolSpec] = (*may_delegate, *((host_tools.REPORT,) if spec.task.reports else ()))
 
     @property
     def waiting(self) -> bool:

@@ -23,7 +23,7 @@ from lastword.core.children import ChildEntry, CollectCall, DelegateCall, Delega
 from lastword.core.contract import DelegationResult, SeedMessage, ToolResult, TurnSpec
 from lastword.core.errors import DelegationNotFound, LastwordError, RequestInvalid
 from lastword.core.events import text_block
-from lastword.core.host_tools import ChildArguments, DelegateArguments, HostTool, ReportArguments, SayArguments
+from lastword.core.host_tools import ChildArguments, DelegateArguments, ReportArguments, SayArguments, ToolSpec
 from lastword.core.notices import Notice, ReportCall, told
 
 
@@ -45,7 +45,7 @@ class OwnChildren:
         self._delegations = DelegationClient(workflow.client)
         self._conversations = ConversationClient(workflow.client)
 
-    async def serve(self, tool: HostTool, arguments: Any, *, call_id: str, patience: float | None) -> ToolResult:
+    async def serve(self, tool: ToolSpec, arguments: Any, *, call_id: str, patience: float | None) -> ToolResult:
         """Do what the tool says. Raises LastwordError if it cannot be done."""
         id = f"{tool.name}-{self._spec.turn_run_id}-{call_id}"
         try:

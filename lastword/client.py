@@ -6,14 +6,11 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypeAlias
+from datetime import timedelta
+from typing import Any, Final
 
 from temporalio.client import (
     Client,
-    WorkflowExecution,
-    WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowUpdateFailedError,
@@ -26,7 +23,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from lastword.core import contract, names
 from lastword.core.children import ChildEntry
 from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, SeedMessage, StartRequest
-from lastword.core.conversation import ConversationStatus
 from lastword.core.errors import (
     DelegationNotFound,
     LastwordError,
@@ -42,44 +38,12 @@ from lastword.core.permissions import Answer, Question, Verdict
 from lastword.core.ports import Earlier, Gap, SessionStore
 from lastword.core.transcript import seed_of
 from lastword.core.worker_report import WorkerReport
+from lastword.listing import CUT_OFF, OF_CHILDREN, ROWS_AT_ONCE, DelegationInfo, State, list_children
 from lastword.salvage import salvage
 from lastword.server_errors import UNANSWERED, no_worker, server_errors
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
 
-Kind: TypeAlias = Literal["delegation", "conversation"]
-State: TypeAlias = Literal["running", "waiting", "idle", "open", "closed"]
-
-_RESULTS_AT_ONCE: Final = 16
-OF_CHILDREN: Final = f"WorkflowType IN ('{names.DELEGATION_WORKFLOW}', '{names.CONVERSATION_WORKFLOW}')"
-"""A query for every workflow that runs a child."""
-
-_STATE_GRACE: Final = timedelta(seconds=2)
 _QUERY_GRACE: Final = timedelta(seconds=10)
-# What the result of a workflow that cannot give one is settled with.
-_CUT_OFF: Final = {
-    WorkflowExecutionStatus.TERMINATED: contract.ABORTED,
-    WorkflowExecutionStatus.TIMED_OUT: contract.TIMEOUT,
-}
-
-
-@dataclass(frozen=True)
-class DelegationInfo:
-    """One row of a list: a delegation or a conversation.
-
-    `state` is `running` or `closed`; of a conversation also `waiting` (for children of its own) and `idle`, and `open`
-    where no worker says which.
-    `stop_reason` is None while it runs and of a conversation, `rejected` if no child could be started.
-    """
-
-    id: str
-    kind: Kind
-    state: State
-    started: datetime
-    closed: datetime | None
-    label: str | None
-    backend: str | None
-    model: str | None
-    stop_reason: str | None
 
 
 class DelegationClient:
@@ -119,7 +83,7 @@ class DelegationClient:
                 if isinstance(cause, ApplicationError):
                     raise _refusal(cause) from None
                 status = (await handle.describe()).status
-                reason = contract.ABORTED if status is None else _CUT_OFF.get(status, contract.ABORTED)
+                reason = contract.ABORTED if status is None else CUT_OFF.get(status, contract.ABORTED)
                 return await salvage(self.client, handle, self.store, stop_reason=reason)
 
     async def cancel(self, id: str, *, force: bool = False) -> DelegationResult:
@@ -197,7 +161,7 @@ class DelegationClient:
         query = f"{OF_CHILDREN} AND ExecutionStatus = 'Running' AND TaskQueue = '{self.task_queue}'"
         with server_errors("questions"):
             rows = [row async for row in self.client.list_workflows(query, limit=limit)]
-        gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
+        gate = asyncio.Semaphore(ROWS_AT_ONCE)
 
         async def ask(id: str) -> Sequence[Question]:
             async with gate:
@@ -235,18 +199,19 @@ class DelegationClient:
         with server_errors(id):
             return await progress_of(self.client, await self._handle(id).describe())
 
-    async def list(self, *, limit: int = 50, state: State | None = None) -> Sequence[DelegationInfo]:
-        """The newest first, all or those in a state. A start shows up here a moment later than everywhere else."""
-        query = OF_CHILDREN
-        if state is not None:
-            query += f" AND ExecutionStatus {'!=' if state == 'closed' else '='} 'Running'"
-        # A conversation has a row for every run of its workflow; those that went on are not its end.
-        query += " AND ExecutionStatus != 'ContinuedAsNew'"
-        with server_errors("list"):
-            rows = [row async for row in self.client.list_workflows(query, limit=limit)]
-            gate = asyncio.Semaphore(_RESULTS_AT_ONCE)
-            found = await asyncio.gather(*(self._info(row, gate) for row in rows))
-            return [info for info in found if state is None or info.state == state]
+    async def kind(self, id: str) -> str:
+        """The name of its workflow: a delegation's or a conversation's."""
+        with server_errors(id):
+            return (await self._handle(id).describe()).workflow_type
+
+    async def list(
+        self, *, limit: int = 50, state: State | None = None, under: str | None = None
+    ) -> Sequence[DelegationInfo]:
+        """The newest first; all, or those in a state, or whose ids begin with `under`.
+
+        A start shows up here a moment later than everywhere else.
+        """
+        return await list_children(self.client, limit=limit, state=state, under=under)
 
     async def log(self, id: str, *, merge_deltas: bool = False) -> AsyncIterator[SessionEvent | Gap]:
         """The sealed events of the delegation's session, gaps named. Raises LogUnavailable without a store.
@@ -311,46 +276,6 @@ class DelegationClient:
             except TimeoutError:
                 await handle.terminate("no worker answered")
                 raise no_worker(self.task_queue, timeout) from None
-
-    async def _info(self, row: WorkflowExecution, gate: asyncio.Semaphore) -> DelegationInfo:
-        memo = await row.memo()
-        stop_reason: str | None = None
-        conversation = row.workflow_type == names.CONVERSATION_WORKFLOW
-        running = row.status == WorkflowExecutionStatus.RUNNING
-        state: State = "running" if running else "closed"
-        if conversation:
-            if running:
-                async with gate:
-                    state = await self._state_of(row.id)
-        elif row.status == WorkflowExecutionStatus.COMPLETED:
-            async with gate:
-                handle = self.client.get_workflow_handle(row.id, run_id=row.run_id, result_type=DelegationResult)
-                stop_reason = (await handle.result()).result.stop_reason
-        elif row.status == WorkflowExecutionStatus.FAILED:
-            stop_reason = "rejected"
-        elif row.status is not None and row.status != WorkflowExecutionStatus.RUNNING:
-            stop_reason = _CUT_OFF.get(row.status, row.status.name.lower())
-        return DelegationInfo(
-            id=row.id,
-            kind="conversation" if conversation else "delegation",
-            state=state,
-            started=row.start_time,
-            closed=row.close_time,
-            label=memo.get(names.MEMO_LABEL),
-            backend=memo.get(names.MEMO_BACKEND),
-            model=memo.get(names.MEMO_MODEL),
-            stop_reason=stop_reason,
-        )
-
-    async def _state_of(self, id: str) -> State:
-        """Of a conversation that has not closed; only a worker can say what it does."""
-        try:
-            status: ConversationStatus = await self.client.get_workflow_handle(id).query(
-                names.STATUS_QUERY, result_type=ConversationStatus, rpc_timeout=_STATE_GRACE
-            )
-        except RPCError:
-            return "open"
-        return status.state
 
     def _handle(self, id: str) -> WorkflowHandle[Any, DelegationResult]:
         return self.client.get_workflow_handle(id, result_type=DelegationResult)

@@ -10,13 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lastword.core import names
+from lastword.core.contract import DelegationPolicy, Limits
 from lastword.core.errors import ConfigurationError
 from lastword.core.permissions import PermissionPolicy
 
 _DEFAULT_ADDRESS = "127.0.0.1:7233"
+
+
+class McpPolicy(BaseModel):
+    """`[mcp]` of the settings file: what the callers of the MCP server get. None of it is their model's to choose but
+    one of the backends and models."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    backends: list[str] = Field(default=["in-process"], min_length=1)
+    """The first is the default."""
+    models: list[str] = []
+    """The first is the default; without any it is the worker's."""
+    persona: str | None = None
+    limits: Limits = Limits()
+    permissions: PermissionPolicy | None = None
+    """None is the worker's."""
+    delegation: DelegationPolicy | None = None
+    """None is that children may not delegate further."""
 
 
 class Settings(BaseModel):
@@ -42,6 +61,8 @@ class Settings(BaseModel):
     """`[agents.NAME]` of the settings file: ACP agents, see `lastword.backends.acp.AcpAgent`."""
     permissions: PermissionPolicy | None = None
     """`[permissions]` of the settings file: for tasks that bring no policy; None rejects."""
+    mcp: McpPolicy = McpPolicy()
+    """`[mcp]` of the settings file."""
 
 
 _VARIABLES = {
@@ -53,7 +74,7 @@ _VARIABLES = {
     "log_level": "LASTWORD_LOG_LEVEL",
 }
 
-_IN_FILE = {"agents", "permissions"}
+_IN_FILE = {"agents", "mcp", "permissions"}
 
 
 def load_settings(*, data_dir: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:

@@ -10,14 +10,13 @@ from typing import Final
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
-from lastword.client import OF_CHILDREN, DelegationClient
+from lastword.client import DelegationClient
 from lastword.core import names
-from lastword.core.checkpoint import Checkpoint
-from lastword.core.errors import CheckpointInvalid, DelegationNotFound, LastwordError
+from lastword.core.errors import DelegationNotFound, LastwordError
 from lastword.core.events import text_of
-from lastword.core.output import AssistantOutputFold
-from lastword.core.packing import RowReader
+from lastword.listing import OF_CHILDREN
 from lastword.server_errors import server_errors
+from lastword.watching import text_so_far
 
 _AT_ONCE: Final = 16
 _SHOWN: Final = 80
@@ -86,7 +85,7 @@ async def _node(client: DelegationClient, row: WorkflowExecution, gate: asyncio.
             if running:
                 checkpoint = (await client.describe(row.id)).checkpoint
                 tokens = checkpoint.tally.usage.tokens if checkpoint and checkpoint.tally.usage.known else None
-                text = _text_of(checkpoint)
+                text = text_so_far(checkpoint)
             elif row.workflow_type == names.DELEGATION_WORKFLOW:
                 result = (await client.result(row.id)).result
                 stop_reason, text = result.stop_reason, text_of(result.output)
@@ -106,21 +105,6 @@ async def _node(client: DelegationClient, row: WorkflowExecution, gate: asyncio.
         tokens=tokens,
         last_line=_last_line(text),
     )
-
-
-def _text_of(checkpoint: Checkpoint | None) -> str:
-    """The output so far, as far as the checkpoint carries it."""
-    if checkpoint is None:
-        return ""
-    try:
-        fold = AssistantOutputFold.restore(checkpoint.fold) if checkpoint.fold else AssistantOutputFold()
-        reader = RowReader()
-        for row in checkpoint.tail:
-            for event in reader.read(row):
-                fold.push(event)
-    except (CheckpointInvalid, ValueError):
-        return ""
-    return text_of(fold.collect() or [])
 
 
 def _last_line(text: str) -> str:

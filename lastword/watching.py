@@ -14,7 +14,8 @@ from lastword.core import names
 from lastword.core.checkpoint import Checkpoint, checkpoint_of
 from lastword.core.contract import DelegationResult, LogRef
 from lastword.core.errors import CheckpointInvalid, LogUnavailable
-from lastword.core.events import SessionEvent
+from lastword.core.events import SessionEvent, text_of
+from lastword.core.output import AssistantOutputFold
 from lastword.core.packing import RowReader
 from lastword.core.ports import Gap, SessionStore
 
@@ -166,3 +167,18 @@ class _LogView:
             gap = Gap(first_seq=max(begin, self._seen), end_seq=end_seq, reason="missing")
             self._seen = end_seq
             yield EventsMissed(gap)
+
+
+def text_so_far(checkpoint: Checkpoint | None) -> str:
+    """The output so far, as far as the checkpoint carries it."""
+    if checkpoint is None:
+        return ""
+    try:
+        fold = AssistantOutputFold.restore(checkpoint.fold) if checkpoint.fold else AssistantOutputFold()
+        reader = RowReader()
+        for row in checkpoint.tail:
+            for event in reader.read(row):
+                fold.push(event)
+    except (CheckpointInvalid, ValueError):
+        return ""
+    return text_of(fold.collect() or [])

@@ -7,14 +7,14 @@ from typing import Any
 
 from lastword.core.contract import ToolResult
 from lastword.core.events import text_block
-from lastword.core.host_tools import HostTool
+from lastword.core.host_tools import ToolSpec
 from lastword.core.permissions import PermissionDecision, PermissionRequest, Verdict
 
 
 class FixedHost:
     """Answers every permission alike, and keeps what was asked and called."""
 
-    def __init__(self, decision: Verdict = "reject", tools: Sequence[HostTool] = ()) -> None:
+    def __init__(self, decision: Verdict = "reject", tools: Sequence[ToolSpec] = ()) -> None:
         self.decision: Verdict = decision
         self.tools = tools
         self.asked: list[PermissionRequest] = []

@@ -21,6 +21,7 @@ from lastword.cli import (
     inspecting,
     permitting,
     reading_log,
+    serving_mcp,
     treeing,
 )
 from lastword.cli.errors import INTERRUPTED, NOT_COMPLETED, USAGE, tell
@@ -33,7 +34,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Durable delegation for AI agents: whatever cuts a child off, you get its last word.",
 )
-for module in (delegating, chatting, inspecting, permitting, treeing, reading_log, doctoring, embedded_commands):
+for module in (
+    delegating,
+    chatting,
+    inspecting,
+    permitting,
+    treeing,
+    reading_log,
+    doctoring,
+    embedded_commands,
+    serving_mcp,
+):
     module.register(app)
 
 

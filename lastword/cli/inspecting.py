@@ -16,9 +16,10 @@ from lastword.cli.errors import COMPLETED, NOT_COMPLETED, told_as_json
 from lastword.cli.rendering import note, note_ending, print_json, print_text, result_json
 
 if TYPE_CHECKING:
-    from lastword.client import DelegationClient, DelegationInfo
+    from lastword.client import DelegationClient
     from lastword.core.contract import DelegationResult
     from lastword.core.events import Block
+    from lastword.listing import DelegationInfo
 
 Id = Annotated[str, typer.Argument(help="The delegation's id.", metavar="ID")]
 

@@ -52,7 +52,7 @@ class ReportArguments(_Arguments):
 
 
 @dataclass(frozen=True)
-class HostTool:
+class ToolSpec:
     """A tool of the host, as a model sees it."""
 
     name: str
@@ -74,28 +74,28 @@ class HostTool:
         return {"type": "object", "properties": {}, **{k: v for k, v in schema.items() if k not in ("title", "$defs")}}
 
 
-DELEGATE: Final = HostTool(
+DELEGATE: Final = ToolSpec(
     "delegate",
     "Hand a part of the task to another agent and get its answer. Use it for work that stands on its own. The other"
     " agent sees nothing of this conversation: the prompt has to say everything it needs, and what to give back.",
     DelegateArguments,
 )
-ASK: Final = HostTool("ask", "Ask a continuable child of yours more, and get its answer.", SayArguments)
-SEND: Final = HostTool(
+ASK: Final = ToolSpec("ask", "Ask a continuable child of yours more, and get its answer.", SayArguments)
+SEND: Final = ToolSpec(
     "send", "Give a continuable child of yours more to do; get its answer later with `result`.", SayArguments
 )
-RESULT: Final = HostTool(
+RESULT: Final = ToolSpec(
     "result",
     "Wait for a child of yours and get what it reported and answered since you last asked.",
     ChildArguments,
     acts=False,
 )
-INTERRUPT: Final = HostTool(
+INTERRUPT: Final = ToolSpec(
     "interrupt", "Stop what a child of yours is doing now, and get what it has said so far.", ChildArguments
 )
-CANCEL: Final = HostTool("cancel", "End a child of yours for good; what it has said so far is kept.", ChildArguments)
-LIST: Final = HostTool("list", "Your children, and what each is doing.", ListArguments, acts=False)
-REPORT: Final = HostTool(
+CANCEL: Final = ToolSpec("cancel", "End a child of yours for good; what it has said so far is kept.", ChildArguments)
+LIST: Final = ToolSpec("list", "Your children, and what each is doing.", ListArguments, acts=False)
+REPORT: Final = ToolSpec(
     "report",
     "Tell your parent something before you are done: a finding, a problem, how far you are. It is not your answer.",
     ReportArguments,

@@ -21,7 +21,7 @@ from lastword.core.contract import (
     TurnSpec,
 )
 from lastword.core.events import JsonObject, SessionEvent
-from lastword.core.host_tools import HostTool
+from lastword.core.host_tools import ToolSpec
 from lastword.core.permissions import PermissionDecision, PermissionRequest
 
 
@@ -56,7 +56,7 @@ class ChildHost(Protocol):
     """Answers what a child may ask while it runs."""
 
     @property
-    def tools(self) -> Sequence[HostTool]:
+    def tools(self) -> Sequence[ToolSpec]:
         """What the host does for the child's model; empty if the child may neither delegate nor report."""
         ...
 

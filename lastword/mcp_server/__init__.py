@@ -1,0 +1,1 @@
+"""Delegation as MCP tools: for a parent that is an agent and speaks the Model Context Protocol."""
