@@ -1,6 +1,6 @@
 """Registering the server with an agent: the change to its configuration, shown before it is made, and undone.
 
-Where each agent keeps its MCP servers is from its own documentation: Claude Code, opencode and Gemini CLI in files of the
+Where an agent keeps its MCP servers is from its own documentation: Claude Code, opencode and Gemini CLI in files of the
 project (`.mcp.json`, `opencode.json`, `.gemini/settings.json`), Codex in the `config.toml` of `CODEX_HOME`.
 """
 
