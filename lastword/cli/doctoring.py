@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lastword.cli.connection import AsJson, DataDir, connect, connect_to
+from lastword.cli.connection import AsJson, DataDir, connect
 from lastword.cli.errors import COMPLETED, NOT_COMPLETED, UNAVAILABLE, exit_code_of, told_as_json
 from lastword.cli.rendering import print_json
 from lastword.core.errors import LastwordError
@@ -150,6 +150,7 @@ async def _look_at_log(found: Examination, settings: Settings) -> None:
 
 async def _look_at_server(found: Examination, settings: Settings) -> None:
     from lastword.client import DelegationClient
+    from lastword.connecting import connect_to
     from lastword.settings import server_address
 
     try:

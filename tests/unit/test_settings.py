@@ -96,9 +96,11 @@ def test_agents_and_permissions_come_from_the_settings_file(tmp_path: Path) -> N
     ("text", "words"),
     [
         ("agents = [", "cannot be read"),
-        ("[agnets.mine]", "has 'agnets'; it may have: agents, permissions"),
+        ("[agnets.mine]", "has 'agnets'; it may have: agents, mcp, permissions"),
         ("[permissions]\nmode = 'maybe'", "permissions.mode in .*settings.toml' is wrong"),
         ("[permissions]\nanswer_within = -1", "permissions.answer_within"),
+        ("[mcp]\nbackends = []", "mcp.backends in .*settings.toml' is wrong"),
+        ("[mcp]\ncaller = 'x'", "mcp.caller"),
     ],
 )
 def test_a_wrong_settings_file_fails_at_load(tmp_path: Path, text: str, words: str) -> None:
