@@ -124,16 +124,20 @@ async def test_fastmcp_delegates_gives_up_and_comes_back_by_the_id(
 
 
 async def test_claude_code_delegates(stage: Stage, terminal: Terminal) -> None:
-    config = stage.workspace / "mcp.json"
-    server = {"type": "stdio", "command": sys.executable, "args": MCP, "env": face(terminal)}
-    config.write_text(json.dumps({"mcpServers": {"lastword": server}}))
+    """As the example does it: registered by our command, asked once."""
     prompt = f"hand it on [[scn:tool:mcp__lastword__delegate:{json.dumps({'prompt': WORDS})}]]"
-    code, out, err = await run(
-        str(_program()), "-p", prompt, "--mcp-config", str(config), "--strict-mcp-config",
-        "--allowedTools", "mcp__lastword__delegate", "--output-format", "json", cwd=stage.workspace,
+    env = {**face(terminal), "CLAUDE": str(_program()), "PYTHONPATH": str(CACHE.parent)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "examples.claude_code_by_mcp", prompt, cwd=stage.workspace, env={**os.environ, **env},
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    assert code == 0, err
-    assert json.loads(out)["is_error"] is False
+    async with asyncio.timeout(120):
+        out, err = await process.communicate(b"y\n")
+    assert process.returncode == 0, err.decode()
+    registered = json.loads((stage.workspace / ".mcp.json").read_text())["mcpServers"]["lastword"]
+    assert registered["args"] == ["mcp"]
+    assert b"+" in out
+    assert b"seen, done." in out
     assert any(WORDS in body and "tool_result" in body for body in _bodies(stage))
 
 
