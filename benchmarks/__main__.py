@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 
-from benchmarks import children, sizes, speed
+from benchmarks import children, mcp_face, sizes, speed
 from benchmarks.house import start_server
 from lastword.process_exit import leave
 
@@ -18,6 +18,7 @@ ALL = {
     "conversations": children.conversations,
     "listing": children.listing,
     "tree": children.deep_tree,
+    "mcp": mcp_face.mcp_face,
 }
 
 
