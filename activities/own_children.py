@@ -20,7 +20,7 @@ from lastword.client import DelegationClient
 from lastword.conversing import ConversationClient
 from lastword.core import events, host_tools, names
 from lastword.core.children import ChildEntry, CollectCall, DelegateCall, Delegated
-from lastword.core.contract import DelegationResult, SeedMessage, ToolResult, TurnSpec
+from lastword.core.contract import DelegationResult, SeedMessage, ToolResult, TurnSpec, Usage
 from lastword.core.errors import DelegationNotFound, LastwordError, RequestInvalid
 from lastword.core.events import text_block
 from lastword.core.host_tools import ChildArguments, DelegateArguments, ReportArguments, SayArguments, ToolSpec
@@ -102,6 +102,7 @@ class OwnChildren:
             waiting = call.model_copy(update={"background": True})
             await self._ledger(names.DELEGATE_UPDATE, waiting, f"{id}-background", Delegated)
             return _words(f"Your child {started.id} is still at work. Wait on with `result`.")
+        self._count(done.result.usage)
         content = list(done.tool_result.content)
         if started.message_id is not None:
             content.append(text_block(f"\n(To ask it more: its id is {started.id}.)"))
@@ -122,6 +123,8 @@ class OwnChildren:
         except TimeoutError:
             still = True
         notices: list[Notice] = await self._ledger(names.COLLECT_UPDATE, CollectCall(child=child), id, list[Notice])
+        for notice in notices:
+            self._count(notice.usage)
         words = [told(notices)] if notices else []
         if still:
             words.append(f"Your child {child} is still at work. Wait on with `result`.")
@@ -174,9 +177,16 @@ class OwnChildren:
     async def _ledger(self, name: str, argument: Any, id: str, kind: Any) -> Any:
         return await self._workflow.update(name, argument, id=id, result_type=kind)
 
-    def _spent(self) -> Any:
+    def _spent(self) -> Usage | None:
+        """By the child itself; what its children spend the ledger knows."""
         usage = self._recorder.tally.usage
         return usage if usage.known else None
+
+    def _count(self, usage: Usage | None) -> None:
+        """What a child has spent is spent of its parent's limits."""
+        if usage is not None:
+            tally = self._recorder.tally
+            tally.delegated = tally.delegated + usage
 
 
 def _list(entries: Sequence[ChildEntry]) -> ToolResult:

@@ -51,7 +51,7 @@ class ChildTurnRun:
     @property
     def waits_for_children(self) -> bool:
         """It is children of its own that the turn waits for."""
-        return self._children.awaited or (self._said_all and self._children.live)
+        return self._children.awaited or (self._said_all and self._children.bound)
 
     async def run(self) -> TurnResult:
         """The turn's result, its own children ended. Raises ApplicationError of type RequestRejected if no child could

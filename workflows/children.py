@@ -28,6 +28,9 @@ with workflow.unsafe.imports_passed_through():
 _MAILBOX_BYTES = 256 * 1024
 """Of what children told and their parent was not told yet. The oldest reports go first; their logs have them all."""
 
+_RESERVED = 0.1
+"""Of tokens and cost: what a parent keeps of its limit, to make something of what its children gave."""
+
 
 class Children:
     """Starts children within the limits of the turn that asks, and ends them with it.
@@ -74,6 +77,11 @@ class Children:
     def live(self) -> bool:
         """Some of them are at work."""
         return bool(self._running)
+
+    @property
+    def bound(self) -> bool:
+        """Some of them are at work that are not to outlive their parent."""
+        return self.live and not self._detached
 
     @property
     def awaited(self) -> bool:
@@ -206,6 +214,9 @@ class Children:
             static_summary=request.summary,
         )
         self._handles[entry.id] = handle
+        if entry.id not in self._running:
+            # Cancelled while it was being started.
+            handle.cancel()
         self._watching[entry.id] = asyncio.create_task(self._watch(entry, handle))
 
     async def _ask(self, entry: ChildEntry, call: DelegateCall, limits: Limits) -> None:
@@ -271,12 +282,13 @@ class Children:
         own, spent = spec.task.limits, self._spent + (call.spent or Usage())
         left: dict[str, Any] = own.model_dump()
         if own.tokens is not None:
-            left["tokens"] = own.tokens - spent.tokens - sum(g.tokens or 0 for g in self._granted.values())
+            granted = sum(g.tokens or 0 for g in self._granted.values())
+            left["tokens"] = own.tokens - int(own.tokens * _RESERVED) - spent.tokens - granted
             if left["tokens"] <= 0:
                 raise _refused(f"of {own.tokens} tokens none is left for a child")
         if own.cost_usd is not None:
-            granted = sum(g.cost_usd or 0.0 for g in self._granted.values())
-            left["cost_usd"] = own.cost_usd - (spent.cost_usd or 0.0) - granted
+            dollars = sum(g.cost_usd or 0.0 for g in self._granted.values())
+            left["cost_usd"] = own.cost_usd * (1 - _RESERVED) - (spent.cost_usd or 0.0) - dollars
             if left["cost_usd"] <= 0:
                 raise _refused(f"of {own.cost_usd:g} US dollars none is left for a child")
         if own.wall_clock is not None:

@@ -80,19 +80,23 @@ class ConversationWorkflow(ChildHosting):
     @workflow.run
     async def run(self, request: ConversationRequest) -> ConversationResult:
         while not self._over:
-            await until(lambda: self._can_go_on, lambda: self._close("cancel"))
+            await until(lambda: self._can_go_on, self._cancel)
             if (message := self._next()) is not None:
                 await self._take(message)
             self._over = self._has_ended
             if not self._over and self._wants_another_run and not self._children.live:
                 # A handler that has begun counts as unfinished until it has run: nothing accepted can be behind this.
-                await until(workflow.all_handlers_finished, lambda: self._close("cancel"))
-                await self._outbox.delivered()
+                await until(workflow.all_handlers_finished, self._cancel)
+                await self._outbox.delivered(self._cancel)
                 workflow.continue_as_new(request.model_copy(update={"carried": self._carried(), "first": None}))
         await until(workflow.all_handlers_finished)
         await self._children.close()
         await self._outbox.delivered()
         return ConversationResult(id=self._id, turns=self._state.turn, dropped=self._dropped, last=self._last)
+
+    def _cancel(self) -> None:
+        """The workflow was cancelled: that closes the conversation."""
+        self._close("cancel")
 
     def _carried(self) -> ConversationState:
         state = self._state
@@ -128,7 +132,7 @@ class ConversationWorkflow(ChildHosting):
         state = self._state
         if state.closing is None or state.inbox:
             return False
-        return state.closing != "finish" or not (self._children.live or self._has_news)
+        return state.closing != "finish" or not (self._children.bound or self._has_news)
 
     def _next(self) -> Message | None:
         if not self._may_take:
@@ -162,13 +166,15 @@ class ConversationWorkflow(ChildHosting):
             self._state.turn -= 1
             self._keep(message, Kept(state="rejected", error=error.message))
             self._outbox.fail(error.message, turn=spec.turn, message_id=message.id)
+            # What children told is not lost. If that was all there was to say, it waits for the next send.
             self._children.mailbox[:0] = news
+            self._state.parked = self._state.parked or self._has_news
         else:
             self._settle(message, result)
         finally:
             self._questions.close()
             if self._running.was_cancelled_from_outside:
-                self._close("cancel")
+                self._cancel()
             self._message, self._running = None, None
 
     def _settle(self, message: Message, result: TurnResult) -> None:
@@ -340,7 +346,7 @@ class ConversationWorkflow(ChildHosting):
             return "waiting" if self._running.waits_for_children else "running"
         if self._over:
             return "closed"
-        return "waiting" if self._children.live else "idle"
+        return "waiting" if self._children.bound else "idle"
 
     def _is_running(self, message_id: str) -> bool:
         return self._message is not None and self._message.id == message_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, TemporalError
@@ -50,13 +51,9 @@ class Outbox:
         )
         self._add(notice, signal=True)
 
-    async def delivered(self) -> None:
+    async def delivered(self, on_cancel: Callable[[], object] = lambda: None) -> None:
         """Wait until the parent has everything, or is gone."""
-        await until(lambda: not self._pending)
-
-    @property
-    def empty(self) -> bool:
-        return not self._pending
+        await until(lambda: not self._pending, on_cancel)
 
     def _add(self, notice: Notice, *, signal: bool) -> None:
         self.seq = notice.seq

@@ -10,7 +10,7 @@ import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,7 @@ from lastword.core.errors import ConfigurationError, RequestInvalid
 
 if TYPE_CHECKING:
     from lastword.client import DelegationClient
-    from lastword.mcp_server.serving import DelegationServer
+    from lastword.mcp_server.serving import CallerOf, DelegationServer
 
 _TOKENS = "LASTWORD_MCP_TOKEN"
 
@@ -117,7 +117,7 @@ async def _serve_http(name: str, host: str, port: int, also: list[str], wait: fl
     return COMPLETED
 
 
-def _server(data_dir: Path | None, wait: float, caller_of: Any) -> DelegationServer:
+def _server(data_dir: Path | None, wait: float, caller_of: CallerOf) -> DelegationServer:
     from lastword.mcp_server.calling import Caller
     from lastword.mcp_server.serving import DelegationServer
     from lastword.mcp_server.tools import CallerTools
@@ -126,10 +126,10 @@ def _server(data_dir: Path | None, wait: float, caller_of: Any) -> DelegationSer
     policy = load_settings(data_dir=data_dir).mcp
     connected: list[DelegationClient] = []
 
-    async def tools_of(context: Any) -> CallerTools:
+    async def tools_of(name: str) -> CallerTools:
         # At the first call: an agent starts its servers before anybody has thought of starting ours.
         if not connected:
             connected.append(await connect(data_dir))
-        return CallerTools(connected[0], policy, Caller(caller_of(context), os.getcwd()), wait=wait)
+        return CallerTools(connected[0], policy, Caller(name, os.getcwd()), wait=wait)
 
-    return DelegationServer(tools_of, policy)
+    return DelegationServer(caller_of, tools_of, policy)

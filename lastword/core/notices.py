@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
-from lastword.core.bounds import bound_blocks, cut_text
+from lastword.core.bounds import bound_blocks
 from lastword.core.contract import COMPLETED, StopReason, TurnResult, Usage
 from lastword.core.events import Block, text_of
 from lastword.core.tool_result import PARTIAL_LABEL, headline
@@ -87,10 +87,3 @@ def check_report(text: str) -> str:
     if (size := len(text.encode(errors="replace"))) > MAX_REPORT_BYTES:
         raise ValueError(f"the report has {size} bytes, at most {MAX_REPORT_BYTES} are allowed; shorten it")
     return text
-
-
-def headline_of(notice: Notice) -> dict[str, Any]:
-    """The notice for a list: what happened, without the words."""
-    said = cut_text(notice.text or "", 200) or None
-    facts = {"child": notice.child_id, "kind": notice.kind, "stop_reason": notice.stop_reason, "text": said}
-    return {name: value for name, value in facts.items() if value is not None}

@@ -18,6 +18,12 @@ class Tally(BaseModel):
     steps: int = 0
     tool_calls: int = 0
     usage: Usage = Usage()
+    delegated: Usage = Usage()
+    """What its children have spent. It is not the child's own usage, but its limits are for both."""
+
+    @property
+    def spent(self) -> Usage:
+        return self.usage + self.delegated
 
     def push(self, event: SessionEvent) -> None:
         if event.type == STEP_START:
@@ -32,14 +38,14 @@ class Tally(BaseModel):
         if event.type == STEP_START:
             if limits.steps is not None and self.steps >= limits.steps:
                 return Diagnostic(backend=backend, category="step-limit", limit=limits.steps)
-            if limits.tokens is not None and self.usage.tokens >= limits.tokens:
+            if limits.tokens is not None and self.spent.tokens >= limits.tokens:
                 return Diagnostic(backend=backend, category="token-limit", limit=limits.tokens)
-            if limits.cost_usd is not None and (self.usage.cost_usd or 0.0) >= limits.cost_usd:
+            if limits.cost_usd is not None and (self.spent.cost_usd or 0.0) >= limits.cost_usd:
                 return Diagnostic(backend=backend, category="cost-limit", limit=limits.cost_usd)
         elif event.type == TOOL_CALL:
             if limits.tool_calls is not None and self.tool_calls >= limits.tool_calls:
                 return Diagnostic(backend=backend, category="tool-call-limit", limit=limits.tool_calls)
-            if limits.tokens is not None and self.usage.tokens >= limits.tokens:
+            if limits.tokens is not None and self.spent.tokens >= limits.tokens:
                 return Diagnostic(backend=backend, category="token-limit", limit=limits.tokens)
         return None
 

@@ -16,6 +16,7 @@ from lastword.mcp_server.serving import DelegationServer
 
 PATH: Final = "/mcp"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_SHUTDOWN_GRACE: Final = 5
 _CALLER: Final = "lastword.caller"
 
 
@@ -87,5 +88,8 @@ def http_app(server: DelegationServer, tokens: Mapping[str, str], host: str, por
 
 async def run_http(app: Any, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT. What callers delegated goes on."""
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="on")
+    # Open streams of clients would hold it up for ever.
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_GRACE
+    )
     await uvicorn.Server(config).serve()

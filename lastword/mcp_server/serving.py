@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
@@ -22,8 +21,10 @@ from lastword.settings import McpPolicy
 
 logger = logging.getLogger("lastword.mcp")
 
-ToolsOf: TypeAlias = Callable[[Any], Awaitable[CallerTools]]
-"""From a request's context to its caller's tools. Raises LastwordError if there is no server to ask."""
+CallerOf: TypeAlias = Callable[[Any], str]
+"""From a request's context to its caller's name."""
+ToolsOf: TypeAlias = Callable[[str], Awaitable[CallerTools]]
+"""A caller's tools. Raises LastwordError if there is no server to ask."""
 
 _INSTRUCTIONS: Final = (
     "Delegate work that stands on its own to other agents, which go on whatever happens to you or to them. Write each"
@@ -37,10 +38,11 @@ _GAVE_UP: Final = re.compile(r"tim(ed|e)?[ -]?out", re.IGNORECASE)
 class DelegationServer:
     """One MCP server for any number of connections."""
 
-    def __init__(self, tools_of: ToolsOf, policy: McpPolicy) -> None:
+    def __init__(self, caller_of: CallerOf, tools_of: ToolsOf, policy: McpPolicy) -> None:
+        self._caller_of = caller_of
         self._tools_of = tools_of
         self._policy = policy
-        self._waiting: dict[tuple[Any, Any], tuple[CallerTools, list[str]]] = {}
+        self._waiting: dict[tuple[Any, ...], tuple[CallerTools, list[str]]] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self.server: Any = Server(
             "lastword",
@@ -83,10 +85,10 @@ class DelegationServer:
             told += 1
             await context.session.report_progress(told, None, text)
 
-        key = (_connection(context), context.request_id)
+        key = self._key(context, context.request_id)
         try:
             arguments = parse(tool.arguments, params.arguments or {})
-            tools = await self._tools_of(context)
+            tools = await self._tools_of(self._caller_of(context))
             started: list[str] = []
             self._waiting[key] = (tools, started)
             return _result(await tools.call(tool, arguments, tell, started.append))
@@ -97,7 +99,7 @@ class DelegationServer:
             asyncio.get_running_loop().call_later(5, self._waiting.pop, key, None)
 
     async def _on_cancelled(self, context: Any, params: mcp_types.CancelledNotificationParams) -> None:
-        waiting = self._waiting.pop((_connection(context), params.request_id), None)
+        waiting = self._waiting.pop(self._key(context, params.request_id), None)
         if waiting is None or _GAVE_UP.search(params.reason or ""):
             return
         tools, started = waiting
@@ -106,16 +108,16 @@ class DelegationServer:
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
+    def _key(self, context: Any, request_id: Any) -> tuple[Any, ...]:
+        """What tells a call from others with the same number: its caller and its connection."""
+        request = context.request
+        session = request.headers.get("mcp-session-id") if request is not None else None
+        return self._caller_of(context), session, request_id
+
 
 async def _settle(tools: CallerTools, id: str) -> None:
     with contextlib.suppress(LastwordError):
         await tools.settle(id)
-
-
-def _connection(context: Any) -> Any:
-    """What tells one client's requests from another's with the same number."""
-    request = context.request
-    return request.headers.get("mcp-session-id") if request is not None else None
 
 
 def _result(answer: Answer) -> mcp_types.CallToolResult:
@@ -126,7 +128,3 @@ def _result(answer: Answer) -> mcp_types.CallToolResult:
         structured_content=structured,
         is_error=answer.is_error,
     )
-
-
-def as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)

@@ -11,6 +11,7 @@ import pytest
 from temporalio import workflow
 from temporalio.worker import Worker
 
+from lastword.backends.scripted import ScriptedBackend
 from lastword.conversing import ConversationClient
 from lastword.core import names
 from lastword.core.contract import DelegationRequest
@@ -180,7 +181,7 @@ async def test_a_continuable_child_is_asked_more(open_house: House) -> None:
 
 
 async def test_a_continuable_child_is_one_of_the_budget(open_house: House) -> None:
-    spent = script({"delta": "x"}, {"message": None, "usage": {"input_tokens": 60, "output_tokens": 40}})
+    spent = script({"delta": "x"}, {"message": None, "usage": {"input_tokens": 60, "output_tokens": 32}})
     id = f"budget-{open_house.queue}"
     steps = (
         {"delegate": {"id": "a", "prompt": spent, "continuable": True}},
@@ -199,7 +200,19 @@ async def test_what_a_parent_has_spent_is_not_there_for_its_children(open_house:
     handle = open_house.env.client.get_workflow_handle(child.id)
     first = (await handle.fetch_history()).events[0].workflow_execution_started_event_attributes
     (request,) = await open_house.env.client.data_converter.decode(first.input.payloads, [DelegationRequest])
-    assert request.limits.tokens == 100
+    # A tenth is kept for the parent.
+    assert request.limits.tokens == 80
+
+
+async def test_what_children_spend_is_spent_of_their_parents_limit(open_house: House) -> None:
+    leaf = script({"delta": "leaf"}, {"message": None, "usage": {"input_tokens": 100, "output_tokens": 50}})
+    own = {"message": "on it", "usage": {"input_tokens": 40, "output_tokens": 20}}
+    done = await open_house.client.run(root(hand_on("a", leaf), own, {"message": "more"}, limits={"tokens": 200}))
+    assert done.result.stop_reason == "budget"
+    assert "token-limit" in str(done.result.diagnostic)
+    # It is its children's usage, not its own.
+    assert done.result.usage is not None
+    assert done.result.usage.tokens == 60
 
 
 async def test_a_fork_of_a_child_knows_the_completed_turns_only(open_house: House) -> None:
@@ -265,6 +278,42 @@ async def test_a_conversation_that_waits_is_cancelled_with_its_children(open_hou
     await client.closed(id)
     child = await open_house.client.result(f"{id}/1")
     assert (child.result.stop_reason, said(child)) == ("aborted", "leaf")
+
+
+async def test_closing_does_not_wait_for_a_child_that_was_detached(open_house: House, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    client = talk(open_house)
+    id = await client.start(conversation(delegation={"on_end": "detach"}))
+    leaf = script({"wait_for": str(gate)}, {"delta": "leaf"}, WORK)
+    await client.ask(id, script(in_background("a", leaf), WORK))
+    assert (await client.status(id)).state == "idle"
+    await client.close(id)
+    assert (await client.closed(id)).turns == 1
+    gate.touch()
+    assert said(await open_house.client.result(f"{id}/1")) == "leaf"
+
+
+async def test_news_that_no_turn_can_be_made_of_wait_for_the_next_message(house: House, tmp_path: Path) -> None:
+    """A worker that lost its backend must not be asked over and over."""
+    here = tmp_path / "here"
+    client = talk(house)
+    leaf = script({"delta": "leaf"}, {"touch": str(here)}, {"fault": "hang"})
+    async with house.worker():
+        id = await client.start(conversation(delegation={"on_end": "wait"}))
+        await client.ask(id, script(in_background("a", leaf), {"wait_for": str(here)}, WORK))
+    async with house.worker(ScriptedBackend("another")):
+        child = await house.client.result(f"{id}/1")
+        async with asyncio.timeout(60):
+            while not (status := await client.status(id)).parked:
+                await asyncio.sleep(0.05)
+        history = await house.env.client.get_workflow_handle(id).fetch_history()
+    assert (child.result.stop_reason, said(child)) == ("error", "leaf")
+    assert (status.state, status.turn) == ("idle", 1)
+    assert len(history.events) < 60
+    async with house.worker():
+        done = await client.ask(id, "go on")
+    assert "did not finish" in said(done)
+    assert said(done).endswith("go on")
 
 
 async def test_ids_of_children_go_on_through_the_turns(open_house: House) -> None:

@@ -88,7 +88,7 @@ async def test_the_fourth_level_is_refused_by_default(open_house: House) -> None
     ],
 )
 async def test_over_a_limit_is_a_refusal_that_names_it(open_house: House, fields: dict[str, Any], limit: str) -> None:
-    spent = script({"delta": "x"}, {"message": None, "usage": {"input_tokens": 60, "output_tokens": 40}})
+    spent = script({"delta": "x"}, {"message": None, "usage": {"input_tokens": 60, "output_tokens": 32}})
     done = await open_house.client.run(root(hand_on("a", spent), hand_on("b", "second"), WORK, **fields))
     assert limit in said(done)
     assert done.result.stop_reason == "completed"
