@@ -182,24 +182,36 @@ class CallerTools:
         return id, None
 
     async def _delegate_many(self, asked: DelegateManyArguments, tell: Tell, began: Callable[[str], object]) -> Answer:
-        ids = [(await self._start(task.model_dump()))[0] for task in asked.tasks]
-        if asked.background:
-            return Answer(f"Started: {', '.join(ids)}. Get each answer with `result`.", facts={"ids": ids})
-        for id in ids:
+        # One that cannot be started harms no other, nor loses the ids of those that were.
+        begun = await asyncio.gather(*(self._start(task.model_dump()) for task in asked.tasks), return_exceptions=True)
+        for error in begun:
+            if isinstance(error, BaseException) and not isinstance(error, LastwordError):
+                raise error
+        ids = [one[0] for one in begun if not isinstance(one, BaseException)]
+        for id in ids if not asked.background else ():
             began(id)
         await tell(f"started {', '.join(ids)}")
         done = 0
 
         async def one(id: str) -> Answer:
             nonlocal done
-            answer = await self._waited(id, None, _silent)
+            try:
+                answer = await self._waited(id, None, _silent)
+            except LastwordError as error:
+                answer = Answer(str(error), is_error=True)
             done += 1
             await tell(f"{done} of {len(ids)} answered")
             return answer
 
-        answers = await asyncio.gather(*(one(id) for id in ids))
-        parts = [f"## {n}. {id}\n{answer.text}" for n, (id, answer) in enumerate(zip(ids, answers, strict=True), 1)]
-        return Answer("\n\n".join(parts), is_error=all(answer.is_error for answer in answers), facts={"ids": ids})
+        async def of(start: tuple[str, str | None] | BaseException) -> tuple[str, Answer]:
+            if isinstance(start, BaseException):
+                return "not started", Answer(str(start), is_error=True)
+            id = start[0]
+            return id, _started(id, "Started. Get its answer with `result`.") if asked.background else await one(id)
+
+        answers = await asyncio.gather(*(of(start) for start in begun))
+        parts = [f"## {n}. {id}\n{answer.text}" for n, (id, answer) in enumerate(answers, 1)]
+        return Answer("\n\n".join(parts), is_error=all(answer.is_error for _, answer in answers), facts={"ids": ids})
 
     async def _waited(self, id: str, message_id: str | None, tell: Tell) -> Answer:
         """The child's answer, or after the time that a call may take what there is so far."""

@@ -7,12 +7,15 @@ import sys
 
 import pytest
 from pydantic import ValidationError
+from temporalio.client import Client
+from temporalio.worker import Replayer, Worker
 
 import lastword
 from lastword.core.errors import ConfigurationError, ServerUnreachable
 from lastword.core.events import text_of
 from lastword.watching import Closed
 from tests.integration.conftest import House, scripted
+from tests.integration.parent_workflow import ParentWorkflow
 from tests.integration.test_cli import Terminal, terminal
 
 __all__ = ["terminal"]
@@ -76,6 +79,21 @@ async def test_the_face_without_await(terminal: Terminal, monkeypatch: pytest.Mo
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     with pytest.raises(ServerUnreachable):
         await asyncio.to_thread(lastword.SyncLastword().__enter__)
+
+
+async def test_one_line_makes_somebodys_client_worker_and_replayer_fit(house: House) -> None:
+    address = house.env.client.service_client.config.target_host
+    client = await Client.connect(address, plugins=[lastword.LastwordPlugin()])
+    queue = f"{house.queue}-parent"
+    async with house.worker(), Worker(client, task_queue=queue, workflows=[ParentWorkflow]):
+        asked = ["three plain words", house.queue]
+        handle = await client.start_workflow(ParentWorkflow.run, args=asked, id=f"p-{queue}", task_queue=queue)
+        said = await handle.result()
+        listed = await lastword.Lastword(client, store=house.store).tree(f"p-{queue}/1")
+    assert said == ["three plain words", "three plain words"]
+    assert [(row.state, row.last_line) for row in listed] == [("closed", "three plain words")]
+    replayer = Replayer(workflows=[ParentWorkflow], plugins=[lastword.LastwordPlugin()])
+    await replayer.replay_workflow(await handle.fetch_history())
 
 
 async def test_the_tool_gives_the_partial_marked_and_refuses_a_wrong_setup(house: House) -> None:

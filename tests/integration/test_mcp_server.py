@@ -199,6 +199,18 @@ async def test_many_are_answered_in_their_order(terminal: Terminal, settings: Pa
     assert done.is_error is False
 
 
+async def test_one_of_many_that_no_worker_can_run_is_told_of_that_one(terminal: Terminal, tmp_path: Path) -> None:
+    nowhere = tmp_path / "settings.toml"
+    nowhere.write_text('[mcp]\nbackends = ["nowhere"]\n')
+    async with stdio(terminal, nowhere) as client:
+        done = await client.call_tool("delegate_many", {"tasks": [{"prompt": "a"}, {"prompt": "b"}]})
+        one = await client.call_tool("delegate", {"prompt": "a"})
+    assert (done.is_error, one.is_error) == (True, True)
+    assert text(done).count("This worker has no backend 'nowhere'") == 2
+    assert text(done).count("## ") == 2
+    assert "This worker has no backend 'nowhere'" in text(one)
+
+
 async def test_a_continuable_child_is_asked_more_and_stopped(
     terminal: Terminal, settings: Path, tmp_path: Path
 ) -> None:
