@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from temporalio.client import (
     Client,
@@ -40,10 +40,8 @@ from lastword.core.transcript import seed_of
 from lastword.core.worker_report import WorkerReport
 from lastword.listing import CUT_OFF, OF_CHILDREN, ROWS_AT_ONCE, DelegationInfo, State, list_children
 from lastword.salvage import salvage
-from lastword.server_errors import UNANSWERED, no_worker, server_errors
+from lastword.server_errors import ANSWER_GRACE, no_worker, query, server_errors
 from lastword.watching import Progress, Watched, progress_of, watch_delegation
-
-_QUERY_GRACE: Final = timedelta(seconds=10)
 
 
 class DelegationClient:
@@ -148,13 +146,7 @@ class DelegationClient:
         return found
 
     async def _query(self, id: str, name: str, kind: Any, *arguments: Any) -> Any:
-        with server_errors(id):
-            try:
-                return await self._handle(id).query(name, args=arguments, result_type=kind, rpc_timeout=_QUERY_GRACE)
-            except RPCError as error:
-                if error.status in UNANSWERED:
-                    raise no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
-                raise
+        return await query(self.client, self.task_queue, id, name, kind, *arguments)
 
     async def all_questions(self, *, limit: int = 1000) -> Sequence[Question]:
         """The open questions of all that runs on this client's queue, oldest first. It takes a worker to say."""
@@ -185,10 +177,10 @@ class DelegationClient:
                     names.ANSWER_UPDATE,
                     Answer(decision=decision, question=question),
                     result_type=Question,
-                    rpc_timeout=_QUERY_GRACE,
+                    rpc_timeout=ANSWER_GRACE,
                 )
             except WorkflowUpdateRPCTimeoutOrCancelledError:
-                raise no_worker(self.task_queue, _QUERY_GRACE.total_seconds()) from None
+                raise no_worker(self.task_queue, ANSWER_GRACE.total_seconds()) from None
             except WorkflowUpdateFailedError as error:
                 said = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
                 raise RequestInvalid(f"{said} `lastword questions {id}` shows what is open.") from None

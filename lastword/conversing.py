@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.client import (
@@ -42,10 +41,9 @@ from lastword.core.errors import (
 )
 from lastword.core.ports import SessionStore
 from lastword.history_growth import HistoryGrowth
-from lastword.server_errors import UNANSWERED, no_worker, server_errors
+from lastword.server_errors import ANSWER_GRACE, no_worker, query, server_errors
 from lastword.watching import Watched, watch_delegation
 
-_UPDATE_GRACE: Final = timedelta(seconds=10)
 _AGAIN_AFTER: Final = 0.05
 # An update that came while the workflow continued as new; asking again, by the same id, finds the next run.
 _CONTINUED: Final = ("AcceptedUpdateCompletedWorkflow", "UpdateAborted", "WorkflowUpdateAborted")
@@ -181,10 +179,10 @@ class ConversationClient:
             while True:
                 try:
                     return await self._handle(id).execute_update(
-                        name, args=arguments, id=chosen, result_type=kind, rpc_timeout=_UPDATE_GRACE
+                        name, args=arguments, id=chosen, result_type=kind, rpc_timeout=ANSWER_GRACE
                     )
                 except WorkflowUpdateRPCTimeoutOrCancelledError:
-                    raise no_worker(self.task_queue, _UPDATE_GRACE.total_seconds()) from None
+                    raise no_worker(self.task_queue, ANSWER_GRACE.total_seconds()) from None
                 except WorkflowUpdateFailedError as error:
                     cause = error.cause
                     kind_of = cause.type if isinstance(cause, ApplicationError) else None
@@ -202,13 +200,7 @@ class ConversationClient:
         return status is not None and status.name == "RUNNING"
 
     async def _query(self, id: str, name: str, kind: Any, *arguments: Any) -> Any:
-        with server_errors(id):
-            try:
-                return await self._handle(id).query(name, args=arguments, result_type=kind, rpc_timeout=_UPDATE_GRACE)
-            except RPCError as error:
-                if error.status in UNANSWERED:
-                    raise no_worker(self.task_queue, _UPDATE_GRACE.total_seconds()) from None
-                raise
+        return await query(self.client, self.task_queue, id, name, kind, *arguments)
 
     def _handle(self, id: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(id)

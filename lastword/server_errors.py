@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final
 
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from lastword.core.errors import (
@@ -15,6 +17,9 @@ from lastword.core.errors import (
     ServerUnreachable,
     WorkerUnavailable,
 )
+
+ANSWER_GRACE: Final = timedelta(seconds=10)
+"""How long a worker may take to answer a query or an update."""
 
 # What the server says of a query or an update that no worker took in time.
 UNANSWERED: Final = (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
@@ -45,3 +50,15 @@ def no_worker(queue: str, timeout: float) -> WorkerUnavailable:
         f"No worker answered on the task queue {queue!r} within {timeout:g} s."
         " Start one with `lastword up` or `lastword worker`."
     )
+
+
+async def query(client: Client, task_queue: str, id: str, name: str, kind: Any, *arguments: Any) -> Any:
+    """What a workflow answers. It takes a worker to say: WorkerUnavailable; DelegationNotFound and so on."""
+    with server_errors(id):
+        try:
+            handle = client.get_workflow_handle(id)
+            return await handle.query(name, args=arguments, result_type=kind, rpc_timeout=ANSWER_GRACE)
+        except RPCError as error:
+            if error.status in UNANSWERED:
+                raise no_worker(task_queue, ANSWER_GRACE.total_seconds()) from None
+            raise

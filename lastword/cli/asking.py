@@ -6,7 +6,9 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
 
 from lastword.core.errors import RequestInvalid
 
@@ -15,6 +17,21 @@ if TYPE_CHECKING:
 
     from lastword.core.contract import DelegationRequest
     from lastword.core.conversation import ConversationRequest
+
+Permissions = Annotated[
+    str | None,
+    typer.Option("--permissions", help="reject, allow, ask, or a policy: JSON, or a file with it.", metavar="POLICY"),
+]
+Mcp = Annotated[str | None, typer.Option("--mcp", help="MCP servers: a JSON list, or a file with one.")]
+Delegation = Annotated[
+    str | None,
+    typer.Option("--delegation", help="The child may delegate: on, or a policy, JSON or a file.", metavar="POLICY"),
+]
+Reports = Annotated[bool, typer.Option("--reports", help="The child may report while it runs.")]
+Fork = Annotated[
+    str | None, typer.Option("--fork", help="A new child knows the completed turns of this one.", metavar="ID")
+]
+"""Options that every command has that starts a child."""
 
 _Request = TypeVar("_Request", bound="BaseModel")
 

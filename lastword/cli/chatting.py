@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.asking import conversation_of, delegation_policy, mcp_servers, permission_policy, prompt_of
+from lastword.cli.asking import (
+    Delegation,
+    Fork,
+    Mcp,
+    Permissions,
+    Reports,
+    conversation_of,
+    delegation_policy,
+    mcp_servers,
+    permission_policy,
+    prompt_of,
+)
 from lastword.cli.connection import AsJson, DataDir, converse
 from lastword.cli.errors import COMPLETED, INTERRUPTED, NOT_COMPLETED, told_as_json
 from lastword.cli.rendering import LiveText, note, note_ending, print_json, print_text, result_json
@@ -43,18 +54,11 @@ def chat(
     persona: Annotated[str | None, typer.Option("--persona", help="The system prompt.")] = None,
     label: Annotated[str | None, typer.Option("--label", help="A name for people.")] = None,
     cwd: Annotated[str | None, typer.Option("--cwd", help="The child's working directory.")] = None,
-    permissions: Annotated[
-        str | None, typer.Option("--permissions", help="reject, allow, ask, or a policy: JSON, or a file.")
-    ] = None,
-    mcp: Annotated[str | None, typer.Option("--mcp", help="MCP servers: a JSON list, or a file with one.")] = None,
-    delegation: Annotated[
-        str | None,
-        typer.Option("--delegation", help="The child may delegate: on, or a policy, JSON or a file.", metavar="POLICY"),
-    ] = None,
-    reports: Annotated[bool, typer.Option("--reports", help="The child may report while it runs.")] = False,
-    fork: Annotated[
-        str | None, typer.Option("--fork", help="A new child knows the completed turns of this one.", metavar="ID")
-    ] = None,
+    permissions: Permissions = None,
+    mcp: Mcp = None,
+    delegation: Delegation = None,
+    reports: Reports = False,
+    fork: Fork = None,
     data_dir: DataDir = None,
 ) -> int:
     """Talk to a child, a line a message. Ctrl-C interrupts its turn; Ctrl-D leaves, and the child stays.

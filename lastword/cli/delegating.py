@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli.asking import (
+    Delegation,
+    Fork,
+    Mcp,
+    Permissions,
+    Reports,
     backend_options,
     delegation_policy,
     json_file,
@@ -64,22 +69,12 @@ def delegate(
     on_worker_loss: Annotated[
         str, typer.Option("--on-worker-loss", help="resume, restart or settle.", metavar="POLICY")
     ] = "resume",
-    permissions: Annotated[
-        str | None,
-        typer.Option(
-            "--permissions", help="reject, allow, ask, or a policy: JSON, or a file with it.", metavar="POLICY"
-        ),
-    ] = None,
-    delegation: Annotated[
-        str | None,
-        typer.Option("--delegation", help="The child may delegate: on, or a policy, JSON or a file.", metavar="POLICY"),
-    ] = None,
-    reports: Annotated[bool, typer.Option("--reports", help="The child may report while it runs.")] = False,
-    fork: Annotated[
-        str | None, typer.Option("--fork", help="The child knows the completed turns of this one.", metavar="ID")
-    ] = None,
+    permissions: Permissions = None,
+    delegation: Delegation = None,
+    reports: Reports = False,
+    fork: Fork = None,
     schema: Annotated[Path | None, typer.Option("--schema", help="File with a JSON schema for the answer.")] = None,
-    mcp: Annotated[str | None, typer.Option("--mcp", help="MCP servers: a JSON list, or a file with one.")] = None,
+    mcp: Mcp = None,
     allow_tool: Annotated[list[str] | None, typer.Option("--allow-tool", help="Only these tools.")] = None,
     deny_tool: Annotated[list[str] | None, typer.Option("--deny-tool", help="Not these tools.")] = None,
     option: Annotated[list[str] | None, typer.Option("--option", help="KEY=JSON for the backend.")] = None,

@@ -15,34 +15,42 @@ from lastword.core.contract import CheckedPrompt
 from lastword.core.notices import check_report
 
 
-class _Arguments(BaseModel):
+class Arguments(BaseModel):
+    """What a model gives to a tool. What is misspelt is told, not dropped."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class DelegateArguments(_Arguments):
+class TaskArguments(Arguments):
     prompt: CheckedPrompt = Field(
-        json_schema_extra={"type": "string"}, description="The whole task, standing on its own."
+        json_schema_extra={"type": "string"},
+        description="The whole task, standing on its own: goal, material or where it is, and what to give back.",
     )
     label: str | None = Field(default=None, max_length=200, description="A few words that name it.")
-    background: bool = Field(default=False, description="Return the child's id at once; get its answer with `result`.")
+
+
+class BackgroundArguments(TaskArguments):
+    background: bool = Field(default=False, description="Return the id at once; get the answer with `result`.")
     continuable: bool = Field(default=False, description="Keep the child after its answer, for `ask` and `send`.")
+
+
+class DelegateArguments(BackgroundArguments):
     fork: bool = Field(default=False, description="The child knows the completed turns of this conversation.")
 
 
-class SayArguments(_Arguments):
+class ChildArguments(Arguments):
     id: str = Field(description="The child's id.")
+
+
+class SayArguments(ChildArguments):
     prompt: CheckedPrompt = Field(json_schema_extra={"type": "string"}, description="What it is asked next.")
 
 
-class ChildArguments(_Arguments):
-    id: str = Field(description="The child's id.")
-
-
-class ListArguments(_Arguments):
+class ListArguments(Arguments):
     pass
 
 
-class ReportArguments(_Arguments):
+class ReportArguments(Arguments):
     text: str = Field(description="What the parent should know now.")
 
     @field_validator("text")

@@ -8,16 +8,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lastword.client import DelegationClient
 from lastword.conversing import ConversationClient
 from lastword.core import names
 from lastword.core.bounds import cut_text
-from lastword.core.contract import CheckedPrompt, DelegationResult
+from lastword.core.contract import DelegationResult
 from lastword.core.errors import LastwordError, RequestInvalid
 from lastword.core.events import ASSISTANT_CHUNK, text_of
-from lastword.core.host_tools import ToolSpec
+from lastword.core.host_tools import (
+    Arguments,
+    BackgroundArguments,
+    ChildArguments,
+    SayArguments,
+    TaskArguments,
+    ToolSpec,
+)
 from lastword.core.ports import Gap
 from lastword.mcp_server.calling import Caller, conversation_of, delegation_of
 from lastword.settings import McpPolicy
@@ -33,44 +40,21 @@ Tell: TypeAlias = Callable[[str], Awaitable[None]]
 """Tells the client how far a call is."""
 
 
-class _Arguments(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class TaskArguments(_Arguments):
-    prompt: CheckedPrompt = Field(
-        json_schema_extra={"type": "string"},
-        description="The whole task, standing on its own: goal, material or where it is, and what to give back.",
-    )
-    label: str | None = Field(default=None, max_length=200, description="A few words that name it.")
-
-
-class DelegateArguments(TaskArguments):
-    background: bool = Field(default=False, description="Return the id at once; get the answer with `result`.")
-    continuable: bool = Field(default=False, description="Keep the child after its answer, for `ask` and `send`.")
+class DelegateArguments(BackgroundArguments):
     backend: str | None = Field(default=None, description="The kind of child.")
     model: str | None = Field(default=None, description="The child's model.")
 
 
-class DelegateManyArguments(_Arguments):
+class DelegateManyArguments(Arguments):
     tasks: list[TaskArguments] = Field(min_length=1, max_length=_MANY, description="One child each, at the same time.")
     background: bool = Field(default=False, description="Return the ids at once.")
 
 
-class SayArguments(_Arguments):
-    id: str = Field(description="The child's id.")
-    prompt: CheckedPrompt = Field(json_schema_extra={"type": "string"}, description="What it is asked next.")
-
-
-class IdArguments(_Arguments):
-    id: str = Field(description="The child's id.")
-
-
-class ListArguments(_Arguments):
+class ListArguments(Arguments):
     running: bool = Field(default=False, description="Only those that have not ended.")
 
 
-class LogArguments(IdArguments):
+class LogArguments(ChildArguments):
     after: int = Field(default=0, ge=0, description="Begin at this number; the last answer says how to go on.")
 
 
@@ -89,12 +73,12 @@ DELEGATE_MANY: Final = ToolSpec(
     DelegateManyArguments,
 )
 RESULT: Final = ToolSpec(
-    "result", "Wait for a child and get its answer, or what it has said so far.", IdArguments, acts=False
+    "result", "Wait for a child and get its answer, or what it has said so far.", ChildArguments, acts=False
 )
 ASK: Final = ToolSpec("ask", "Ask a continuable child more, and get its answer.", SayArguments)
 SEND: Final = ToolSpec("send", "Give a continuable child more to do; get the answer later with `result`.", SayArguments)
-INTERRUPT: Final = ToolSpec("interrupt", "Stop what a child does now, and get what it has said.", IdArguments)
-CANCEL: Final = ToolSpec("cancel", "End a child for good, and get what it has said.", IdArguments)
+INTERRUPT: Final = ToolSpec("interrupt", "Stop what a child does now, and get what it has said.", ChildArguments)
+CANCEL: Final = ToolSpec("cancel", "End a child for good, and get what it has said.", ChildArguments)
 LIST: Final = ToolSpec("list", "Your children and theirs, and what each is doing.", ListArguments, acts=False)
 READ_LOG: Final = ToolSpec(
     "read_log", "What a child said and did, step by step: messages, tool calls, reports.", LogArguments, acts=False
@@ -152,10 +136,10 @@ class CallerTools:
                     return _started(id, f"Accepted; {accepted.ahead} before it. Get its answer with `result`.")
                 return await self._waited(id, accepted.message_id, tell)
             case RESULT.name:
-                id = self._caller.check(cast(IdArguments, arguments).id)
+                id = self._caller.check(cast(ChildArguments, arguments).id)
                 return await self._waited(id, await self._message(id), tell)
             case INTERRUPT.name | CANCEL.name:
-                return await self._stop(cast(IdArguments, arguments).id, for_good=tool is CANCEL)
+                return await self._stop(cast(ChildArguments, arguments).id, for_good=tool is CANCEL)
             case LIST.name:
                 return await self._list(running=cast(ListArguments, arguments).running)
             case _:

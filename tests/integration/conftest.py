@@ -127,6 +127,13 @@ async def house(dev_server: WorkflowEnvironment, tmp_path: Path) -> House:
     return House(dev_server, tmp_path)
 
 
+@pytest.fixture
+async def open_house(house: House) -> AsyncIterator[House]:
+    """A house with a worker in this process."""
+    async with house.worker():
+        yield house
+
+
 @pytest.fixture(params=["dev", "time-skipping"])
 async def either_house(
     request: pytest.FixtureRequest,

@@ -42,12 +42,6 @@ def script(*steps: dict[str, Any]) -> str:
 RECALL = script({"recall": "user"}, {"message": None})
 
 
-@pytest.fixture
-async def open_house(house: House) -> AsyncIterator[House]:
-    async with house.worker():
-        yield house
-
-
 async def test_messages_become_turns_in_order_and_the_child_remembers(either_house: House) -> None:
     house = either_house
     async with house.worker():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,6 @@ def talk(house: House) -> ConversationClient:
 
 def conversation(**fields: Any) -> ConversationRequest:
     return ConversationRequest.model_validate({"backend": "scripted", "delegation": {}, **fields})
-
-
-@pytest.fixture
-async def open_house(house: House) -> AsyncIterator[House]:
-    async with house.worker():
-        yield house
 
 
 async def test_a_program_reads_reports_before_the_settlement(either_house: House) -> None:

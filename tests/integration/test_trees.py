@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,6 @@ def root(*steps: dict[str, Any], **fields: Any) -> DelegationRequest:
 
 def said(done: DelegationResult) -> str:
     return text_of(done.result.output)
-
-
-@pytest.fixture
-async def open_house(house: House) -> AsyncIterator[House]:
-    async with house.worker():
-        yield house
 
 
 async def test_a_child_gets_the_answer_of_its_own_child_and_the_tree_is_in_the_ids(either_house: House) -> None:
