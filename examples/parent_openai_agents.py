@@ -19,6 +19,7 @@ from temporalio.worker import Worker
 
 import lastword
 from lastword.connecting import connect_client
+from lastword.process_exit import leave
 
 TASK = "Tell me a short story"
 QUEUE = "openai-agents-parent"
@@ -58,3 +59,4 @@ async def main() -> None:
 
 if __name__ == "__main__":
     asyncio.run(main())
+    leave(0)

@@ -25,3 +25,6 @@ async def main(prompt: str) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1]))
+    # At once: an interpreter that takes its time to end may be caught by the SDK's own threads.
+    sys.stdout.flush()
+    os._exit(0)

@@ -167,7 +167,8 @@ async def test_the_workers_policy_serves_tasks_that_bring_none(house: House) -> 
 
 
 async def test_without_a_worker_nobody_can_be_asked_or_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lastword.client._QUERY_GRACE", timedelta(seconds=2))
+    for module in ("lastword.client", "lastword.server_errors"):
+        monkeypatch.setattr(f"{module}.ANSWER_GRACE", timedelta(seconds=2))
     id = await house.client.start(scripted(EXECUTE, permissions=ASK))
     with pytest.raises(WorkerUnavailable, match="No worker answered"):
         await house.client.questions(id)
