@@ -39,14 +39,24 @@ class Children:
     the mailbox until their parent is told.
     """
 
-    def __init__(self, id: str, *, carried: ChildrenState | None = None, outlive_turns: bool = False) -> None:
+    def __init__(
+        self,
+        id: str,
+        policy: DelegationPolicy | None,
+        *,
+        carried: ChildrenState | None = None,
+        outlive_turns: bool = False,
+    ) -> None:
         state = carried or ChildrenState()
         self.mailbox = state.mailbox
         self._id = id
+        self._policy = policy or DelegationPolicy()
+        self._may_delegate = policy is not None
         self._started = state.started
         self._known = {entry.id: entry for entry in state.known}
         self._outlive_turns = outlive_turns
-        """With the policy `wait` they are waited for after the turn, not in it."""
+        """Their parent goes on after the turn that started them, maybe in another run of its workflow. With the policy
+        `wait` they are waited for after the turn, not in it."""
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._handles: dict[str, Any] = {}
         self._running: set[str] = set()
@@ -58,7 +68,6 @@ class Children:
     def begin(self, spec: TurnSpec) -> None:
         """A turn begins: its limits are what its children share."""
         self._spec = spec
-        self._policy = spec.task.delegation or DelegationPolicy()
         self._began = workflow.time()
         self._calls: dict[str, Delegated] = {}
         self._of_turn = 0
@@ -163,12 +172,11 @@ class Children:
         """Their parent closes: end those that are left, the idle ones too, unless they are to outlive it."""
         if self._detached:
             return
-        self.cancel()
-        await until(lambda: not self._running)
-        for entry in self._known.values():
-            # Those that this run started are cancelled by the server when it closes.
-            if entry.state == "idle" and entry.id not in self._handles:
-                await self._cancel_from_outside(entry)
+        self._over = True
+        for entry in self.entries:
+            if entry.state != "settled":
+                self._cancel(entry)
+        await until(lambda: not self._running and not self._watching)
 
     def _cancel(self, entry: ChildEntry) -> None:
         if (handle := self._handles.get(entry.id)) is not None:
@@ -187,7 +195,13 @@ class Children:
 
     @property
     def _detached(self) -> bool:
-        return hasattr(self, "_policy") and self._policy.on_end == "detach"
+        return self._policy.on_end == "detach"
+
+    def _close_policy(self, entry: ChildEntry) -> workflow.ParentClosePolicy:
+        # The server applies it when a parent continues as new, too, and an idle child is to outlive that.
+        if self._detached or (entry.continuable and self._outlive_turns):
+            return workflow.ParentClosePolicy.ABANDON
+        return workflow.ParentClosePolicy.REQUEST_CANCEL
 
     def _to_be_asked(self, child_id: str) -> ChildEntry:
         entry = self._known.get(child_id)
@@ -206,9 +220,7 @@ class Children:
             request,
             id=entry.id,
             result_type=ConversationResult if call.continuable else DelegationResult,
-            parent_close_policy=workflow.ParentClosePolicy.ABANDON
-            if self._detached
-            else workflow.ParentClosePolicy.REQUEST_CANCEL,
+            parent_close_policy=self._close_policy(entry),
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             memo=names.start_memo(request.fingerprint(), request.backend, request.label, request.model),
             static_summary=request.summary,
@@ -271,7 +283,7 @@ class Children:
         if self._over:
             raise _refused("this child's turn is over")
         spec = self._spec
-        if spec.task.delegation is None:
+        if not self._may_delegate:
             raise _refused("this child may not delegate")
         if spec.depth + 1 > spec.max_depth:
             raise _refused(f"a child would be at depth {spec.depth + 1}, at most {spec.max_depth} is allowed")

@@ -70,7 +70,11 @@ class ConversationWorkflow(ChildHosting):
             inbox=[request.first] if request.first is not None else [],
         )
         super().__init__(
-            children=state.children, notices=state.notices, notices_seq=state.notices_seq, outlive_turns=True
+            request.delegation,
+            children=state.children,
+            notices=state.notices,
+            notices_seq=state.notices_seq,
+            outlive_turns=True,
         )
         self._running: ChildTurnRun | None = None
         self._message: Message | None = None

@@ -28,7 +28,7 @@ class DelegationWorkflow(ChildHosting):
 
     @workflow.init
     def __init__(self, request: DelegationRequest) -> None:
-        super().__init__()
+        super().__init__(request.delegation)
         info = workflow.info()
         spec = request.spec(id=info.workflow_id, run_id=info.run_id)
         self._turn = ChildTurnRun(spec, summary=request.summary, children=self._children)

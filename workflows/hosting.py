@@ -8,6 +8,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
     from lastword.core.children import ChildEntry, ChildrenState, CollectCall, DelegateCall, Delegated
+    from lastword.core.contract import DelegationPolicy
     from lastword.core.notices import Notice, ReportCall
     from lastword.core.permissions import Answer, PermissionDecision, Question
     from lastword.workflows.children import Children
@@ -20,6 +21,7 @@ class ChildHosting:
 
     def __init__(
         self,
+        policy: DelegationPolicy | None,
         *,
         children: ChildrenState | None = None,
         notices: list[Notice] | None = None,
@@ -27,7 +29,7 @@ class ChildHosting:
         outlive_turns: bool = False,
     ) -> None:
         id = workflow.info().workflow_id
-        self._children = Children(id, carried=children, outlive_turns=outlive_turns)
+        self._children = Children(id, policy, carried=children, outlive_turns=outlive_turns)
         self._outbox = Outbox(id, kept=notices or [], seq=notices_seq)
         self._questions = PendingQuestions()
 

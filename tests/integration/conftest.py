@@ -122,6 +122,14 @@ async def skipping_server() -> AsyncIterator[WorkflowEnvironment]:
         yield env
 
 
+@pytest.fixture(scope="session")
+async def forgetful_server() -> AsyncIterator[WorkflowEnvironment]:
+    """A server that suggests continuing as new after a few turns."""
+    limits = ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
+    async with await start_dev_server(more=limits) as env:
+        yield env
+
+
 @pytest.fixture
 async def house(dev_server: WorkflowEnvironment, tmp_path: Path) -> House:
     return House(dev_server, tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from lastword.core.errors import (
 )
 from lastword.core.events import text_of
 from tests.integration.conftest import House, until_exists
-from tests.integration.servers import start_dev_server
 
 
 def talk(house: House) -> ConversationClient:
@@ -221,14 +219,6 @@ async def test_a_message_that_was_accepted_survives_its_worker(house: House, tmp
     assert [text_of(d.result.output) for d in done] == ["a", "b"]
     assert [d.result.attempts for d in done] == [2, 1]
     assert text_of(recalled.result.output).endswith("b")
-
-
-@pytest.fixture(scope="module")
-async def forgetful_server() -> AsyncIterator[WorkflowEnvironment]:
-    """A server that suggests continuing as new after a few turns."""
-    limits = ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
-    async with await start_dev_server(more=limits) as env:
-        yield env
 
 
 async def test_nothing_is_lost_or_doubled_when_it_continues_as_new(

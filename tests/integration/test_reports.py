@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from temporalio import workflow
+from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from lastword.backends.scripted import ScriptedBackend
@@ -171,6 +172,32 @@ async def test_a_continuable_child_is_asked_more(open_house: House) -> None:
     assert f"{id}/1 idle completed" in said(done)
     # It ended with its parent, and had two turns.
     assert status.turns == 2
+
+
+@pytest.mark.parametrize("on_end", ["cancel", "detach"])
+async def test_a_continuable_child_goes_on_when_its_parent_continues_as_new(
+    forgetful_server: WorkflowEnvironment, tmp_path: Path, on_end: str
+) -> None:
+    house = House(forgetful_server, tmp_path)
+    async with house.worker():
+        client = talk(house)
+        id = await client.start(conversation(delegation={"on_end": on_end}))
+        child = f"{id}/1"
+        await client.ask(id, script({"delegate": {"id": "a", "prompt": "first", "continuable": True}}, WORK))
+        parent = house.env.client.get_workflow_handle(id)
+        first_run = (await parent.describe()).run_id
+        async with asyncio.timeout(60):
+            while (await parent.describe()).run_id == first_run:
+                await client.ask(id, "more")
+        done = await client.ask(id, script(call("ask", "b", id=child, prompt=script({"recall": "user"}, WORK)), WORK))
+        await client.close(id)
+        await client.closed(id)
+        if on_end == "detach":
+            assert (await client.status(child)).state == "idle"
+            await client.close(child)
+        ended = await client.closed(child)
+    assert "first" in said(done)
+    assert ended.turns == 2
 
 
 async def test_a_continuable_child_is_one_of_the_budget(open_house: House) -> None:
