@@ -1,11 +1,10 @@
-"""DelegationClient: start a delegation, follow it, cancel it, get its result. The other faces are built on it."""
+"""DelegationClient: start a delegation; follow, cancel and ask any child by its id. The other faces are built on it."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -16,32 +15,32 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from lastword.conversing import ConversationClient
 from lastword.core import contract, names
 from lastword.core.children import ChildEntry
-from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, SeedMessage, StartRequest
+from lastword.core.contract import DelegationRequest, DelegationResult, LogRef, SeedMessage
 from lastword.core.errors import (
     DelegationNotFound,
     LastwordError,
     LogUnavailable,
-    RequestConflict,
     RequestInvalid,
     RequestRejected,
 )
-from lastword.core.events import ASSISTANT_CHUNK, TURN_END, Block, SessionEvent
+from lastword.core.events import ASSISTANT_CHUNK, TURN_END, TURN_START, Block, SessionEvent
 from lastword.core.notices import Notice
 from lastword.core.output import AssistantOutputFold
 from lastword.core.permissions import Answer, Question, Verdict
 from lastword.core.ports import Earlier, Gap, SessionStore
 from lastword.core.transcript import seed_of
 from lastword.core.worker_report import WorkerReport
-from lastword.listing import CUT_OFF, OF_CHILDREN, ROWS_AT_ONCE, DelegationInfo, State, list_children
-from lastword.salvage import salvage
+from lastword.listing import OF_CHILDREN, ROWS_AT_ONCE, DelegationInfo, State, list_children
+from lastword.salvage import end_below, ended_by, salvage
 from lastword.server_errors import ANSWER_GRACE, no_worker, query, server_errors
-from lastword.watching import Progress, Watched, progress_of, watch_delegation
+from lastword.starting import start_once
+from lastword.watching import Closed, Progress, Watched, progress_of, watch_delegation
 
 
 class DelegationClient:
@@ -68,34 +67,44 @@ class DelegationClient:
 
     async def run(self, request: DelegationRequest, *, id: str | None = None) -> DelegationResult:
         """Start the delegation and wait for its result. Cancelling this call does not cancel the child."""
-        return await self.result(await self.start(request, id=id))
+        return await self._settled(await self.start(request, id=id))
 
     async def result(self, id: str) -> DelegationResult:
-        """Wait for the result. A delegation that was terminated gives what its log and last checkpoint hold."""
+        """Wait for the result; of a conversation for the answer to its newest message.
+
+        One that was terminated gives what its log and last checkpoint hold.
+        """
+        progress = await self.describe(id)
+        if not progress.conversation:
+            return await self._settled(id)
+        if progress.phase == "closed":
+            return await self._talk.last(id)
+        return await self._talk.result(id, await self._talk.newest(id))
+
+    async def _settled(self, id: str) -> DelegationResult:
         handle = self._handle(id)
         with server_errors(id):
             try:
                 return await handle.result()
             except WorkflowFailureError as error:
-                cause = error.cause
-                if isinstance(cause, ApplicationError):
-                    raise _refusal(cause) from None
-                status = (await handle.describe()).status
-                reason = contract.ABORTED if status is None else CUT_OFF.get(status, contract.ABORTED)
-                return await salvage(self.client, handle, self.store, stop_reason=reason)
+                if isinstance(error.cause, ApplicationError):
+                    raise _refusal(error.cause) from None
+                return await salvage(self.client, handle, self.store, stop_reason=await ended_by(handle))
 
     async def cancel(self, id: str, *, force: bool = False) -> DelegationResult:
-        """Cancel the child and return its result, partial text and all. A settled delegation gives its result.
+        """Cancel the child and return its result, partial text and all; a conversation closes with it.
 
-        `force` terminates the workflow and settles from here: for when no worker answers. The child, if it still runs
-        somewhere, is disposed when its worker hears of it.
+        A settled delegation gives its result. `force` terminates the workflow and settles from here: for when no worker
+        answers. The child, if it still runs somewhere, is disposed when its worker hears of it.
         """
         handle = self._handle(id)
+        progress = await self.describe(id)
         with server_errors(id):
             if force:
-                progress = await self.describe(id)
                 if progress.phase != "closed":
                     await handle.terminate("lastword cancel --force")
+                    if progress.conversation:
+                        await end_below(self.client, handle)
                     return await salvage(
                         self.client,
                         handle,
@@ -107,16 +116,27 @@ class DelegationClient:
                 try:
                     await handle.cancel()
                 except RPCError as error:
-                    # Already closed; an id that does not exist is told by the result.
+                    # Already closed.
                     if error.status != RPCStatusCode.NOT_FOUND:
                         raise
-        return await self.result(id)
+        return await (self._talk.last(id) if progress.conversation else self._settled(id))
 
     async def watch(self, id: str) -> AsyncIterator[Watched]:
-        """Everything the child says from its beginning, as it comes; the last item is `Closed` with the result."""
+        """Everything the child says from its beginning, as it comes; the last item is `Closed` with the result.
+
+        Of a conversation it is the turn that runs, and those that wait: until its newest message is answered.
+        """
         handle = self._handle(id)
+        progress = await self.describe(id)
+        if progress.conversation and progress.phase == "closed":
+            yield Closed(await self._talk.last(id))
+            return
+        if progress.conversation:
+            async for item in self._talk.watch(id, await self._talk.newest(id)):
+                yield item
+            return
         with server_errors(id):
-            result = asyncio.create_task(self.result(id))
+            result = asyncio.create_task(self._settled(id))
             try:
                 async for item in watch_delegation(self.client, handle, result, self.store):
                     yield item
@@ -242,11 +262,18 @@ class DelegationClient:
                 turn = []
         return seed_of(Earlier(seed=seed, events=completed))
 
-    async def full_output(self, id: str) -> Sequence[Block]:
-        """The whole output, for when the result holds only its head and tail. Raises LogUnavailable without a store."""
-        fold = AssistantOutputFold()
+    async def full_output(self, id: str, *, turn: int = 1) -> Sequence[Block]:
+        """The whole output of a turn, for when the result holds only its head and tail: its `output_ref` says which.
+
+        Raises LogUnavailable without a store.
+        """
+        fold, current = AssistantOutputFold(), 1
         async for item in self.log(id, merge_deltas=True):
-            if not isinstance(item, Gap):
+            if isinstance(item, Gap):
+                continue
+            if item.type == TURN_START:
+                current = item.data.get("turn", current)
+            if current == turn:
                 fold.push(item)
         return fold.collect() or []
 
@@ -269,42 +296,12 @@ class DelegationClient:
                 await handle.terminate("no worker answered")
                 raise no_worker(self.task_queue, timeout) from None
 
+    @property
+    def _talk(self) -> ConversationClient:
+        return ConversationClient(self.client, task_queue=self.task_queue, store=self.store)
+
     def _handle(self, id: str) -> WorkflowHandle[Any, DelegationResult]:
         return self.client.get_workflow_handle(id, result_type=DelegationResult)
-
-
-async def start_once(client: Client, workflow: str, request: StartRequest, *, id: str | None, task_queue: str) -> str:
-    """Start the workflow, or attach to the one that has the id for the same request, and return the id.
-
-    Raises RequestConflict if the id belongs to another request, RequestInvalid for one that may not be chosen.
-    """
-    chosen = new_id() if id is None else names.check_id(id)
-    with server_errors(chosen):
-        # Closed already: what came of it is what the caller gets.
-        with suppress(WorkflowAlreadyStartedError):
-            await client.start_workflow(
-                workflow,
-                request,
-                id=chosen,
-                task_queue=task_queue,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                memo=names.start_memo(request.fingerprint(), request.backend, request.label, request.model),
-                static_summary=request.summary,
-            )
-        if id is not None:
-            memo = await (await client.get_workflow_handle(chosen).describe()).memo()
-            if memo.get(names.MEMO_FINGERPRINT) != request.fingerprint():
-                raise RequestConflict(
-                    f"The id {id!r} belongs to another request. Choose another --id, or read that one with"
-                    f" `lastword result {id}`."
-                )
-    return chosen
-
-
-def new_id() -> str:
-    """An id that no delegation has."""
-    return f"lw-{uuid.uuid4().hex[:16]}"
 
 
 def _refusal(error: ApplicationError) -> LastwordError:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from temporalio.client import (
     Client,
+    WorkflowFailureError,
     WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -16,7 +17,6 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from lastword.client import start_once
 from lastword.core import names
 from lastword.core.contract import DelegationResult, Prompt
 from lastword.core.conversation import (
@@ -41,7 +41,9 @@ from lastword.core.errors import (
 )
 from lastword.core.ports import SessionStore
 from lastword.history_growth import HistoryGrowth
+from lastword.salvage import ended_by, salvage
 from lastword.server_errors import ANSWER_GRACE, no_worker, query, server_errors
+from lastword.starting import start_once
 from lastword.watching import Watched, watch_delegation
 
 _AGAIN_AFTER: Final = 0.05
@@ -86,7 +88,8 @@ class ConversationClient:
     async def result(self, id: str, message_id: str) -> DelegationResult:
         """Wait for a message's result, as long as it takes, whether or not a worker runs.
 
-        Raises MessageDropped if it will never be a turn, RequestRejected if no child could be started for it,
+        The turn that ran when the conversation was terminated gives what its log and last checkpoint hold. Raises
+        MessageDropped if it will never be a turn, RequestRejected if no child could be started for it,
         RequestInvalid if the conversation does not know it or keeps its result no longer.
         """
         growth = HistoryGrowth(self._handle(id))
@@ -111,6 +114,37 @@ class ConversationClient:
                     raise MessageDropped(f"The conversation {id!r} was closed before {message_id!r} became a turn.")
                 case "unknown":
                     raise RequestInvalid(f"The conversation {id!r} has no message {message_id!r}.")
+                case "running" if growth.ended:
+                    return await self.last(id)
+                case "queued" if growth.ended:
+                    raise MessageDropped(f"The conversation {id!r} was ended before {message_id!r} became a turn.")
+
+    async def newest(self, id: str) -> str:
+        """The message that was accepted last. Raises RequestInvalid if there is none."""
+        status, waiting = await self.status(id), await self.inbox(id)
+        found = waiting[-1].id if waiting else status.message_id or (status.last.message_id if status.last else None)
+        if found is None:
+            raise RequestInvalid(f"The conversation {id!r} was not asked anything yet: lastword ask {id} PROMPT")
+        return found
+
+    async def last(self, id: str) -> DelegationResult:
+        """Wait until the conversation has closed, and return what its last turn settled with.
+
+        One that was terminated gives what its log and last checkpoint hold. Raises MessageDropped if it never had a
+        turn.
+        """
+        handle = self.client.get_workflow_handle(id, result_type=ConversationResult)
+        with server_errors(id):
+            try:
+                closed: ConversationResult = await handle.result()
+            except WorkflowFailureError:
+                return await salvage(self.client, handle, self.store, stop_reason=await ended_by(handle))
+        if closed.result is not None:
+            return closed.result
+        if closed.last is not None:
+            # Closed by a version that did not say it here.
+            return await self.result(id, closed.last.message_id)
+        raise MessageDropped(f"The conversation {id!r} has closed, and never had a turn.")
 
     async def watch(
         self, id: str, message_id: str, *, since: ConversationStatus | None = None

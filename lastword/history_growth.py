@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 _FIRST_POLL: Final = 0.05
 _SLOWEST_POLL: Final = 1.0
@@ -22,11 +22,14 @@ class HistoryGrowth:
         self._handle = handle
         self._seen: tuple[str, int] | None = None
         self._pause = _FIRST_POLL
+        self.ended = False
+        """It has closed: nothing will change any more."""
 
     async def grown(self) -> None:
         """Return at once the first time, then when the history has grown since the last time. Raises RPCError."""
         while True:
             description = await self._handle.describe()
+            self.ended = description.status != WorkflowExecutionStatus.RUNNING
             now = (description.run_id, description.history_length)
             if now != self._seen:
                 self._seen = now

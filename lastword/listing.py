@@ -57,7 +57,7 @@ async def list_children(
     """The newest first; all, or those in a state, or whose ids begin with `under`."""
     query = OF_CHILDREN
     if under is not None:
-        query += f" AND WorkflowId STARTS_WITH '{under.replace(chr(39), chr(39) * 2)}'"
+        query += f" AND {ids_under(under)}"
     if state is not None:
         query += f" AND ExecutionStatus {'!=' if state == 'closed' else '='} 'Running'"
     # A conversation has a row for every run of its workflow; those that went on are not its end.
@@ -69,6 +69,11 @@ async def list_children(
         return [info for info in found if state is None or info.state == state]
 
 
+def ids_under(prefix: str) -> str:
+    """A query for the ids that begin so."""
+    return f"WorkflowId STARTS_WITH '{prefix.replace(chr(39), chr(39) * 2)}'"
+
+
 async def _info(client: Client, row: WorkflowExecution, gate: asyncio.Semaphore) -> DelegationInfo:
     memo = await row.memo()
     stop_reason: str | None = None
@@ -78,7 +83,7 @@ async def _info(client: Client, row: WorkflowExecution, gate: asyncio.Semaphore)
     if conversation:
         if running:
             async with gate:
-                state = await _state_of(client, row.id)
+                state = await state_of(client, row.id)
     elif row.status == WorkflowExecutionStatus.COMPLETED:
         async with gate:
             handle = client.get_workflow_handle(row.id, run_id=row.run_id, result_type=DelegationResult)
@@ -100,7 +105,7 @@ async def _info(client: Client, row: WorkflowExecution, gate: asyncio.Semaphore)
     )
 
 
-async def _state_of(client: Client, id: str) -> State:
+async def state_of(client: Client, id: str) -> State:
     """Of a conversation that has not closed; only a worker can say what it does."""
     try:
         status: ConversationStatus = await client.get_workflow_handle(id).query(

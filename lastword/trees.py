@@ -14,7 +14,7 @@ from lastword.client import DelegationClient
 from lastword.core import names
 from lastword.core.errors import DelegationNotFound, LastwordError
 from lastword.core.events import text_of
-from lastword.listing import OF_CHILDREN
+from lastword.listing import OF_CHILDREN, State, ids_under, state_of
 from lastword.server_errors import server_errors
 from lastword.watching import text_so_far
 
@@ -24,10 +24,13 @@ _SHOWN: Final = 80
 
 @dataclass(frozen=True)
 class TreeRow:
-    """One node. `stop_reason` is None while it runs; `tokens` None where nobody told; `last_line` of its own words."""
+    """One node; of a conversation its latest turn. `state` is as in a list.
+
+    `stop_reason` is None while it runs; `tokens` None where nobody told; `last_line` of its own words.
+    """
 
     id: str
-    state: str
+    state: State
     stop_reason: str | None
     label: str | None
     backend: str | None
@@ -56,7 +59,7 @@ async def tree(client: DelegationClient, root: str | None = None, *, limit: int 
         which = f"ExecutionStatus = 'Running' AND TaskQueue = '{client.task_queue}'"
     else:
         quoted = root.replace("'", "''")
-        which = f"(WorkflowId = '{quoted}' OR WorkflowId STARTS_WITH '{quoted}/')"
+        which = f"(WorkflowId = '{quoted}' OR {ids_under(root + '/')})"
     with server_errors(root or "tree"):
         found = [row async for row in client.client.list_workflows(f"{OF_CHILDREN} AND {which}", limit=limit)]
         # A conversation has a row for every run of its workflow; the latest one stands for it.
@@ -79,24 +82,26 @@ def _place(part: str) -> tuple[int, str]:
 async def _node(client: DelegationClient, row: WorkflowExecution, gate: asyncio.Semaphore) -> TreeRow:
     async with gate:
         memo = await row.memo()
-        running = row.status == WorkflowExecutionStatus.RUNNING
+        conversation = row.workflow_type == names.CONVERSATION_WORKFLOW
+        state: State = "running" if row.status == WorkflowExecutionStatus.RUNNING else "closed"
+        if conversation and state == "running":
+            state = await state_of(client.client, row.id)
         stop_reason, tokens, text = None, None, ""
         try:
-            if running:
+            if state not in ("idle", "closed"):
                 checkpoint = (await client.describe(row.id)).checkpoint
                 tokens = checkpoint.tally.usage.tokens if checkpoint and checkpoint.tally.usage.known else None
                 text = text_so_far(checkpoint)
-            elif row.workflow_type == names.DELEGATION_WORKFLOW:
+            else:
                 result = (await client.result(row.id)).result
                 stop_reason, text = result.stop_reason, text_of(result.output)
                 tokens = result.usage.tokens if result.usage else None
-            else:
-                stop_reason = "closed"
         except LastwordError:
-            stop_reason = None if running else "rejected"
+            # Of a conversation: it had no turn.
+            stop_reason = "rejected" if state == "closed" and not conversation else None
     return TreeRow(
         id=row.id,
-        state="running" if running else "closed",
+        state=state,
         stop_reason=stop_reason,
         label=memo.get(names.MEMO_LABEL),
         backend=memo.get(names.MEMO_BACKEND),

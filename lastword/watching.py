@@ -21,17 +21,19 @@ from lastword.core.ports import Gap, SessionStore
 
 POLL_INTERVAL: Final = 0.2
 
-Phase: TypeAlias = Literal["queued", "running", "settling", "closed"]
+Phase: TypeAlias = Literal["queued", "running", "settling", "idle", "closed"]
+"""`idle` is a conversation between two turns."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A delegation as the server shows it at one moment."""
+    """A child as the server shows it at one moment."""
 
     id: str
     run_id: str
     phase: Phase
     checkpoint: Checkpoint | None = None
+    conversation: bool = False
 
     @property
     def attempt(self) -> int:
@@ -71,7 +73,10 @@ Watched: TypeAlias = StatusChanged | EventSeen | EventsMissed | Closed
 
 async def progress_of(client: Client, description: WorkflowExecutionDescription) -> Progress:
     """What a description tells: phase and latest checkpoint."""
+    conversation = description.workflow_type == names.CONVERSATION_WORKFLOW
     phase: Phase = "queued"
+    if conversation and not description.raw_description.pending_activities:
+        phase = "idle"
     checkpoint: Checkpoint | None = None
     if description.status != WorkflowExecutionStatus.RUNNING:
         phase = "closed"
@@ -86,7 +91,7 @@ async def progress_of(client: Client, description: WorkflowExecutionDescription)
         except CheckpointInvalid:
             # Written by another version; the delegation is alive all the same.
             continue
-    return Progress(description.id, description.run_id, phase, checkpoint)
+    return Progress(description.id, description.run_id, phase, checkpoint, conversation)
 
 
 async def watch_delegation(

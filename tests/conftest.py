@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from lastword.backends.orphan_guard import MARK, is_alive
+from lastword.backends.orphan_guard import is_alive
 from lastword.process_exit import leave
+from tests.processes import living_children, mark_this_run
 
 _status = 0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Whoever runs the tests may have settings of his own.
-    os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="lastword-tests-")
+    mark_this_run()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_child_outlives_the_tests() -> Iterator[None]:
-    """By the list of processes: what carries a child's mark at the end, and did not before, is an orphan."""
-    before = _marked()
+    """By the list of processes: a child that is there at the end is an orphan."""
     yield
-    left = _marked() - before
-    _, alive = psutil.wait_procs(left, timeout=10)
+    _, alive = psutil.wait_procs(living_children(), timeout=10)
     left = {process for process in alive if is_alive(process)}
     told = [f"{process.pid} {' '.join(process.cmdline())[:100]}" for process in left]
     for process in left:
         process.kill()
     assert told == []
-
-
-def _marked() -> set[psutil.Process]:
-    found = set()
-    for process in psutil.process_iter():
-        try:
-            if MARK in process.environ() and is_alive(process):
-                found.add(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -96,7 +96,9 @@ class ConversationWorkflow(ChildHosting):
         await until(workflow.all_handlers_finished)
         await self._children.close()
         await self._outbox.delivered()
-        return ConversationResult(id=self._id, turns=self._state.turn, dropped=self._dropped, last=self._last)
+        last = self._last
+        result = self._state.kept[last.message_id].result if last and last.message_id in self._state.kept else None
+        return ConversationResult(id=self._id, turns=self._state.turn, dropped=self._dropped, last=last, result=result)
 
     def _cancel(self) -> None:
         """The workflow was cancelled: that closes the conversation."""

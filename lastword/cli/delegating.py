@@ -83,7 +83,7 @@ def delegate(
     data_dir: DataDir = None,
 ) -> int:
     """Hand a task to a child, show its words as they come, and end with its last word."""
-    from lastword.client import new_id
+    from lastword.starting import new_id
 
     chosen = new_id() if id is None else id
     with told_as_json(as_json, chosen):

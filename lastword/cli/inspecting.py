@@ -42,7 +42,10 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(id: Id, as_json: AsJson = False, data_dir: DataDir = None) -> int:
-    """Show what a child says, from its beginning, until it has closed. Ctrl-C lets go; the child goes on."""
+    """Show what a child says, from its beginning, until it has closed. Ctrl-C lets go; the child goes on.
+
+    Of a conversation: from the beginning of its turn until its newest message is answered.
+    """
 
     async def go() -> int:
         from lastword.cli.following import Follower
@@ -61,7 +64,7 @@ def cancel(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> int:
-    """Cancel a child and print its partial text. A delegation that has settled gives its result."""
+    """Cancel a child and print its partial text; a conversation closes. One that has settled gives its result."""
 
     async def go() -> int:
         client = await connect(data_dir)
@@ -94,18 +97,19 @@ def result(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> int:
-    """Print the output of a delegation."""
+    """Print the output of a child; of a conversation the answer to its newest message."""
 
     async def go() -> int:
         client = await connect(data_dir)
         progress = await client.describe(id)
-        if progress.phase != "closed" and not wait:
+        at_work = progress.phase not in ("closed", "idle")
+        if at_work and not wait:
             fact = f"{id} is {progress.phase}"
             if as_json:
                 print_json({"id": id, "is_error": True, "error": fact, "phase": progress.phase})
             note(f"{fact}; its words so far: lastword watch {id}")
             return NOT_COMPLETED
-        if progress.phase != "closed":
+        if at_work:
             note(f"{id} is {progress.phase}; waiting (Ctrl-C stops waiting)")
         done = await client.result(id)
         if full:
@@ -128,7 +132,7 @@ async def _with_full_output(client: DelegationClient, done: DelegationResult) ->
     cut = done.result.output_ref
     if cut is None:
         return done
-    output: Sequence[Block] = await client.full_output(done.id)
+    output: Sequence[Block] = await client.full_output(done.id, turn=cut.turn)
     if (size := encoded_size(output)) != cut.bytes:
         note(
             f"the output has {cut.bytes} bytes, the session log here holds {size}. Set LASTWORD_LOG_STORE or --data-dir"

@@ -57,7 +57,7 @@ def _print(rows: Sequence[TreeRow]) -> None:
     for row in rows:
         told = [
             f"{'  ' * (row.depth - top)}{row.id if row.depth == top else '/' + row.id.rpartition('/')[2]}",
-            row.stop_reason or row.state,
+            (row.stop_reason or row.state) if row.state == "closed" else row.state,
             f"{row.elapsed:.1f} s",
             *([f"{row.tokens} tokens"] if row.tokens is not None else []),
             *([row.label] if row.label else []),

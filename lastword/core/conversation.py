@@ -205,3 +205,5 @@ class ConversationResult(BaseModel):
     turns: int
     dropped: list[str] = []
     last: TurnSummary | None = None
+    result: DelegationResult | None = None
+    """What its last turn settled with."""

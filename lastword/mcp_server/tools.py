@@ -229,11 +229,7 @@ class CallerTools:
         """Of a conversation the message whose answer is the newest, or comes next."""
         if await self._kind(id) != names.CONVERSATION_WORKFLOW:
             return None
-        status, waiting = await self._talk.status(id), await self._talk.inbox(id)
-        newest = waiting[-1].id if waiting else status.message_id or (status.last.message_id if status.last else None)
-        if newest is None:
-            raise RequestInvalid(f"The child {id!r} was not asked anything yet; ask it with `ask`.")
-        return newest
+        return await self._talk.newest(id)
 
     async def _stop(self, asked: str, *, for_good: bool) -> Answer:
         id = self._caller.check(asked)

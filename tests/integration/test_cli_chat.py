@@ -71,6 +71,22 @@ async def test_messages_are_sent_asked_and_the_conversation_closed(terminal: Ter
     assert (unknown.code, unknown.out) == (2, "")
 
 
+async def test_what_takes_a_delegations_id_takes_a_conversations(terminal: Terminal, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    await terminal.run("chat", "desk", "--backend", "scripted", stdin="first\n")
+    idle = await terminal.run("result", "desk", "--no-wait")
+    assert (idle.code, idle.out) == (0, "first\n")
+    await terminal.run("send", "desk", script({"delta": "half"}, {"touch": str(here)}, {"fault": "hang"}))
+    await until_exists(here)
+    early = await terminal.run("result", "desk", "--no-wait")
+    assert (early.code, early.out) == (1, "")
+    cancelled = await terminal.run("cancel", "desk")
+    assert (cancelled.code, cancelled.out) == (0, "half\n")
+    for command in ("result", "watch"):
+        closed = await terminal.run(command, "desk")
+        assert (closed.code, closed.out) == (1, "half\n")
+
+
 async def test_a_fork_knows_what_was_said_and_not_what_is_being_said(terminal: Terminal, tmp_path: Path) -> None:
     here = tmp_path / "here"
     recall = script({"recall": "user"}, {"message": None})

@@ -7,10 +7,8 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from lastword.backends.child_process import MARK
 from lastword.backends.in_process import InProcessBackend
 from lastword.core.contract import ChildTask
 from lastword.core.diagnostic import Diagnostic
@@ -22,6 +20,7 @@ from tests.fake_model import FakeModel
 from tests.fake_model.children import KEY, MODELS, counter, ending, kinds, lose_at, output, point_at, run, spec_of
 from tests.fake_model.server import SECRET_PROSE
 from tests.hosts import FixedHost
+from tests.processes import living_children
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ async def test_tools_of_an_mcp_server_run_and_their_server_is_gone_afterwards(
     result = next(e for e in events if e.type == "tool/result")
     assert text_of(result.data["content"]) == "echo: hi"
     assert output(events) == "Tool result seen, done."
-    assert _marked_children() == []
+    assert living_children() == set()
 
 
 async def test_a_failing_tool_is_told_to_the_model_and_the_turn_goes_on(model: FakeModel, tmp_path: Path) -> None:
@@ -209,7 +208,7 @@ async def test_a_cancel_during_a_tool_ends_the_turn_and_the_tools_whole_tree(mod
             events = [event async for event in turn.events()]
         await canceller
     assert ending(events) == ("aborted", None)
-    assert _marked_children() == []
+    assert living_children() == set()
 
 
 async def test_a_resumed_turn_buys_no_step_twice_and_runs_no_tool_twice(model: FakeModel, tmp_path: Path) -> None:
@@ -263,14 +262,3 @@ def test_what_is_missing_is_told_with_its_remedy(
 
 def test_no_model_at_all_is_told() -> None:
     assert "--model" in InProcessBackend().missing()[0]
-
-
-def _marked_children() -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if MARK in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
