@@ -11,7 +11,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from lastword.core import names
 from lastword.core.contract import StartRequest
-from lastword.core.errors import RequestConflict
+from lastword.core.errors import RequestConflict, RequestInvalid
 from lastword.server_errors import server_errors
 
 
@@ -21,6 +21,10 @@ async def start_once(client: Client, workflow: str, request: StartRequest, *, id
     Raises RequestConflict if the id belongs to another request, RequestInvalid for one that may not be chosen.
     """
     chosen = new_id() if id is None else names.check_id(id)
+    try:
+        request.check_size()
+    except ValueError as error:
+        raise RequestInvalid(f"Not started: {error}.") from None
     with server_errors(chosen):
         # Closed already: what came of it is what the caller gets.
         with suppress(WorkflowAlreadyStartedError):

@@ -25,11 +25,15 @@ with workflow.unsafe.imports_passed_through():
     from lastword.core.notices import Notice, settlement
     from lastword.workflows.waiting import until
 
-_MAILBOX_BYTES = 256 * 1024
+_MAILBOX_BYTES = 128 * 1024
 """Of what children told and their parent was not told yet. The oldest reports go first; their logs have them all."""
 
 _RESERVED = 0.1
 """Of tokens and cost: what a parent keeps of its limit, to make something of what its children gave."""
+
+
+_MAX_KEPT = 500
+"""Continuable children that are open at once: their parent carries them from run to run."""
 
 
 class Children:
@@ -113,6 +117,10 @@ class Children:
             return known
         entry = self._to_be_asked(call.child) if call.child is not None else None
         limits = self._grant(call, entry)
+        try:
+            request = self._request(call, limits) if entry is None else None
+        except ValueError as error:
+            raise _refused(str(error)) from None
         if entry is None:
             self._started += 1
             self._of_turn += 1
@@ -128,7 +136,7 @@ class Children:
         message_id = f"m-{entry.messages}" if entry.continuable else None
         delegated = self._calls[call.id] = Delegated(id=entry.id, message_id=message_id)
         try:
-            await (self._ask(entry, call, limits) if call.child is not None else self._run(entry, call, limits))
+            await (self._ask(entry, call, limits) if request is None else self._run(entry, request))
         except TemporalError as error:
             self._settled(entry, self._failure(entry, f"It could not be reached ({type(error).__name__})."))
             entry.state = "settled"
@@ -213,13 +221,12 @@ class Children:
             raise _refused(f"{child_id!r} is still at work; get its answer first, or interrupt it")
         return entry
 
-    async def _run(self, entry: ChildEntry, call: DelegateCall, limits: Limits) -> None:
-        request = self._request(call, limits)
+    async def _run(self, entry: ChildEntry, request: StartRequest) -> None:
         handle = await workflow.start_child_workflow(
-            names.CONVERSATION_WORKFLOW if call.continuable else names.DELEGATION_WORKFLOW,
+            names.CONVERSATION_WORKFLOW if entry.continuable else names.DELEGATION_WORKFLOW,
             request,
             id=entry.id,
-            result_type=ConversationResult if call.continuable else DelegationResult,
+            result_type=ConversationResult if entry.continuable else DelegationResult,
             parent_close_policy=self._close_policy(entry),
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             memo=names.start_memo(request.fingerprint(), request.backend, request.label, request.model),
@@ -291,6 +298,9 @@ class Children:
             raise _refused(f"{len(self._running)} children run already, at most {self._policy.max_live} may at once")
         if asked is None and self._of_turn >= self._policy.max_children:
             raise _refused(f"{self._of_turn} children were started, at most {self._policy.max_children} may be")
+        kept = sum(entry.continuable and entry.state != "settled" for entry in self._known.values())
+        if asked is None and call.continuable and kept >= _MAX_KEPT:
+            raise _refused(f"{kept} continuable children are open, at most {_MAX_KEPT} may be; cancel some")
         own, spent = spec.task.limits, self._spent + (call.spent or Usage())
         left: dict[str, Any] = own.model_dump()
         if own.tokens is not None:
@@ -310,7 +320,10 @@ class Children:
         return Limits.model_validate(left)
 
     def _request(self, call: DelegateCall, limits: Limits) -> StartRequest:
-        """A child like its parent, with what it is asked. A backend's own options are not handed down."""
+        """A child like its parent, with what it is asked. A backend's own options are not handed down.
+
+        Raises ValueError for one that cannot travel.
+        """
         spec = self._spec
         fields: dict[str, Any] = {
             **{name: getattr(spec.task, name) for name in ChildSetup.model_fields if name != "options"},
@@ -322,9 +335,13 @@ class Children:
             "max_depth": spec.max_depth,
             "seed": call.seed,
         }
-        if call.continuable:
-            return ConversationRequest.model_validate({**fields, "first": Message(id="m-1", prompt=call.prompt)})
-        return DelegationRequest.model_validate({**fields, "prompt": call.prompt})
+        request: StartRequest = (
+            ConversationRequest.model_validate({**fields, "first": Message(id="m-1", prompt=call.prompt)})
+            if call.continuable
+            else DelegationRequest.model_validate({**fields, "prompt": call.prompt})
+        )
+        request.check_size()
+        return request
 
 
 def _why(error: BaseException) -> str:

@@ -9,8 +9,9 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from lastword.core import names
-    from lastword.core.bounds import bound_blocks, cut_text
-    from lastword.core.contract import DelegationResult, LogRef, OutputRef, TurnResult
+    from lastword.core.bounds import cut_text
+    from lastword.core.carried import carried, shorten
+    from lastword.core.contract import DelegationResult, LogRef, TurnResult
     from lastword.core.conversation import (
         MAX_INBOX_BYTES,
         MAX_SEEN,
@@ -38,9 +39,6 @@ with workflow.unsafe.imports_passed_through():
 _KEPT_RESULTS = 64
 """Results that can be asked for; of older ones what they ended with, for the session log has the rest. More than fifty
 callers may wait for theirs."""
-
-_KEPT_OUTPUT_BYTES = 4 * 1024
-"""Of the output of a result that is not the last one. All of them travel in one payload of at most 2 MB."""
 
 _KEPT_TURNS = 200
 
@@ -92,7 +90,7 @@ class ConversationWorkflow(ChildHosting):
                 # A handler that has begun counts as unfinished until it has run: nothing accepted can be behind this.
                 await until(workflow.all_handlers_finished, self._cancel)
                 await self._outbox.delivered(self._cancel)
-                workflow.continue_as_new(request.model_copy(update={"carried": self._carried(), "first": None}))
+                workflow.continue_as_new(carried(request, self._carried()))
         await until(workflow.all_handlers_finished)
         await self._children.close()
         await self._outbox.delivered()
@@ -187,7 +185,7 @@ class ConversationWorkflow(ChildHosting):
         state = self._state
         rendered = render(result, id=self._id, limit=message.result_limit)
         for kept in state.kept.values():
-            _shorten(kept)
+            shorten(kept)
         done = DelegationResult(id=self._id, result=result, tool_result=rendered)
         self._keep(message, Kept(state="settled", turn=state.turn, result=done))
         self._outbox.settle(result, turn=state.turn, message_id=message.id, signal=True)
@@ -356,18 +354,3 @@ class ConversationWorkflow(ChildHosting):
 
     def _is_running(self, message_id: str) -> bool:
         return self._message is not None and self._message.id == message_id
-
-
-def _shorten(kept: Kept) -> None:
-    """Of a result that is not the last one any more, the head and tail."""
-    if kept.result is None or kept.shortened:
-        return
-    turn = kept.result.result
-    output, whole = bound_blocks(turn.output, _KEPT_OUTPUT_BYTES)
-    if whole is None:
-        return
-    ref = turn.output_ref or OutputRef(log=turn.log, turn=kept.turn, bytes=whole)
-    shorter = turn.model_copy(update={"output": output, "output_ref": ref})
-    rendered = render(shorter, id=kept.result.id, limit=_KEPT_OUTPUT_BYTES)
-    kept.result = DelegationResult(id=kept.result.id, result=shorter, tool_result=rendered)
-    kept.shortened = True

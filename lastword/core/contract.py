@@ -21,6 +21,8 @@ from lastword.core.events import Block, text_block
 from lastword.core.permissions import PermissionPolicy
 
 MAX_PROMPT_BYTES: Final = 256 * 1024
+MAX_REQUEST_BYTES: Final = 1024 * 1024
+"""Of a whole request, the past of a fork in it. The server takes 2 MB, and a conversation adds its own."""
 MAX_OUTPUT_BYTES: Final = 256 * 1024
 MAX_TOOL_TEXT_BYTES: Final = 192 * 1024
 """Of the child's text in a tool result whose caller set no limit. It stands beside the output in one payload, and
@@ -197,6 +199,14 @@ class StartRequest(ChildSetup):
         fields = self.model_dump(mode="json", exclude_defaults=True)
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode(errors="replace")).hexdigest()
+
+    def check_size(self) -> None:
+        """Raises ValueError if it is too long to travel."""
+        if (size := len(self.model_dump_json().encode(errors="replace"))) > MAX_REQUEST_BYTES:
+            raise ValueError(
+                f"the request has {size} bytes, at most {MAX_REQUEST_BYTES} are allowed;"
+                " put what is long in persona, seed or options in a file that the child can read"
+            )
 
     @property
     def summary(self) -> str:

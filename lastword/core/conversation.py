@@ -29,7 +29,7 @@ from lastword.core.notices import Notice
 CloseMode: TypeAlias = Literal["finish", "cancel", "abandon"]
 MessageState: TypeAlias = Literal["queued", "running", "settled", "rejected", "dropped", "unknown"]
 
-MAX_INBOX_BYTES = 768 * 1024
+MAX_INBOX_BYTES = 512 * 1024
 """Of the messages that wait at once. They travel with the rest of the state in one payload of at most 2 MB."""
 
 MAX_SEEN = 20_000
@@ -49,7 +49,7 @@ class Message(BaseModel):
     @property
     def bytes(self) -> int:
         """Of the prompt, about as it travels."""
-        return len(json.dumps(self.prompt))
+        return len(json.dumps(self.prompt, ensure_ascii=False).encode(errors="replace"))
 
 
 class Accepted(BaseModel):

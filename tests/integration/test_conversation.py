@@ -313,13 +313,32 @@ async def test_what_waits_is_bounded_and_a_message_over_it_is_refused(open_house
     id = await client.start(scripted())
     await client.send(id, script({"touch": str(here)}, {"wait_for": str(gate)}, {"delta": "x"}))
     await until_exists(here)
-    large = "x" * 250_000
+    large = "x" * 170_000
     for _ in range(3):
         await client.send(id, large)
     with pytest.raises(RequestInvalid, match=r"3 messages wait already.*Send it when some are answered"):
         await client.send(id, large)
     gate.touch()
     assert text_of((await client.ask(id, "small")).result.output) == "small"
+
+
+async def test_with_no_room_for_old_results_what_waits_is_carried(
+    forgetful_server: WorkflowEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lastword.core.carried.MAX_PAYLOAD", 14_000)
+    house, gate = House(forgetful_server, tmp_path), tmp_path / "gate"
+    async with house.worker():
+        client = talk(house)
+        id = await client.start(scripted())
+        await client.send(id, script({"wait_for": str(gate)}, {"delta": "go"}))
+        sent = [(await client.send(id, f"message {n} {'x' * 500}", message_id=f"m{n}")).message_id for n in range(12)]
+        gate.touch()
+        last = await client.result(id, sent[-1])
+        turns = await client.turns(id)
+        early = await client.message(id, "m0")
+    assert [turn.message_id for turn in turns][1:] == sent
+    assert text_of(last.result.output).startswith("message 11")
+    assert (early.state, early.result) == ("settled", None)
 
 
 async def test_of_old_messages_it_is_known_that_they_were(open_house: House, monkeypatch: pytest.MonkeyPatch) -> None:
