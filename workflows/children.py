@@ -63,10 +63,13 @@ class Children:
         `wait` they are waited for after the turn, not in it."""
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._handles: dict[str, Any] = {}
-        self._running: set[str] = set()
+        self._running = {entry.id for entry in state.known if entry.state == "running"}
         self._foreground: set[str] = set()
         self._answered: dict[str, Notice] = {}
         """What foreground children settled with. Their parent gets it as the result of its call."""
+        self._granted: dict[str, Limits] = {}
+        self._spent = Usage()
+        """By children of the turn that have settled."""
         self._over = True
 
     def begin(self, spec: TurnSpec) -> None:
@@ -75,7 +78,7 @@ class Children:
         self._began = workflow.time()
         self._calls: dict[str, Delegated] = {}
         self._of_turn = 0
-        self._granted: dict[str, Limits] = {}
+        self._granted.clear()
         self._spent = Usage()
         self._foreground.clear()
         self._answered.clear()
@@ -102,8 +105,8 @@ class Children:
         return bool(self._foreground & self._running)
 
     def carry(self) -> ChildrenState:
-        """What another run of the workflow needs to know. None may be at work."""
-        known = [entry for entry in self._known.values() if entry.state == "idle"]
+        """What another run of the workflow needs to know. Of those at work it only hears what they tell."""
+        known = [entry for entry in self._known.values() if entry.state != "settled"]
         return ChildrenState(started=self._started, known=known, mailbox=self.mailbox)
 
     async def start(self, call: DelegateCall) -> Delegated:
@@ -150,7 +153,7 @@ class Children:
         entry.heard = notice.seq
         if notice.kind == "report":
             self._put(notice)
-        elif entry.continuable:
+        elif entry.continuable or self._detached:
             self._settled(entry, notice)
 
     def collect(self, child_id: str | None) -> list[Notice]:

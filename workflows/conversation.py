@@ -86,7 +86,7 @@ class ConversationWorkflow(ChildHosting):
             if (message := self._next()) is not None:
                 await self._take(message)
             self._over = self._has_ended
-            if not self._over and self._wants_another_run and not self._children.live:
+            if not self._over and self._wants_another_run and not self._children.bound:
                 # A handler that has begun counts as unfinished until it has run: nothing accepted can be behind this.
                 await until(workflow.all_handlers_finished, self._cancel)
                 await self._outbox.delivered(self._cancel)
@@ -114,12 +114,12 @@ class ConversationWorkflow(ChildHosting):
 
     @property
     def _can_go_on(self) -> bool:
-        return self._may_take or self._has_ended or (self._wants_another_run and not self._children.live)
+        return self._may_take or self._has_ended or (self._wants_another_run and not self._children.bound)
 
     @property
     def _may_take(self) -> bool:
         """There is something to be told to the child, and nothing that it has to wait for."""
-        if self._state.parked or (self._wants_another_run and self._children.live):
+        if self._state.parked or (self._wants_another_run and self._children.bound):
             return False
         return bool(self._state.inbox) or self._has_news
 
@@ -188,7 +188,7 @@ class ConversationWorkflow(ChildHosting):
             shorten(kept)
         done = DelegationResult(id=self._id, result=result, tool_result=rendered)
         self._keep(message, Kept(state="settled", turn=state.turn, result=done))
-        self._outbox.settle(result, turn=state.turn, message_id=message.id, signal=True)
+        self._outbox.settle(result, turn=state.turn, message_id=message.id)
         state.next_seq = result.next_seq
         state.session = result.session or state.session
         tokens = result.usage.tokens if result.usage else None

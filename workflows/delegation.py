@@ -37,17 +37,22 @@ class DelegationWorkflow(ChildHosting):
 
     @workflow.run
     async def run(self, request: DelegationRequest) -> DelegationResult:
+        # A parent that is a workflow gets the settlement as this workflow's own result; but one that left it to itself
+        # may have continued as new meanwhile.
+        policy = request.delegation
+        signal = request.parent_id is not None and policy is not None and policy.on_end == "detach"
         try:
             result = await self._turn.run()
         except ApplicationError as error:
             self._rejection = error
             self._questions.close()
+            self._outbox.fail(error.message, turn=1, signal=signal)
             await until(workflow.all_handlers_finished)
+            await self._outbox.delivered()
             raise
         self._questions.close()
         self._result = delegation_result(request, workflow.info().workflow_id, result)
-        # A parent that is a workflow gets the settlement as this workflow's own result.
-        self._outbox.settle(result, turn=1, signal=False)
+        self._outbox.settle(result, turn=1, signal=signal)
         workflow.set_current_details(details_of(self._result))
         await until(workflow.all_handlers_finished)
         await self._outbox.delivered()

@@ -39,17 +39,17 @@ class Outbox:
         self._add(notice, signal=True)
         return notice
 
-    def settle(self, result: TurnResult, *, turn: int, message_id: str | None = None, signal: bool) -> None:
+    def settle(self, result: TurnResult, *, turn: int, message_id: str | None = None, signal: bool = True) -> None:
         """Tell the parent how a turn ended; without a signal if it gets that as the workflow's own result."""
         notice = settlement(self._id, self.seq + 1, result, turn=turn, message_id=message_id)
         self._add(notice, signal=signal)
 
-    def fail(self, error: str, *, turn: int, message_id: str) -> None:
-        """Tell the parent that a message will never have an answer."""
+    def fail(self, error: str, *, turn: int, message_id: str | None = None, signal: bool = True) -> None:
+        """Tell the parent that what was asked will never have an answer."""
         notice = Notice(
             child_id=self._id, seq=self.seq + 1, kind="settlement", turn=turn, message_id=message_id, error=error
         )
-        self._add(notice, signal=True)
+        self._add(notice, signal=signal)
 
     async def delivered(self, on_cancel: Callable[[], object] = lambda: None) -> None:
         """Wait until the parent has everything, or is gone."""

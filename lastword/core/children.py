@@ -58,7 +58,7 @@ class CollectCall(BaseModel):
 
 
 class ChildrenState(BaseModel):
-    """What of a conversation's children survives continue-as-new; none of them runs then."""
+    """What of a conversation's children survives continue-as-new; of those that run only detached ones."""
 
     started: int = 0
     known: list[ChildEntry] = []

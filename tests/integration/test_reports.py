@@ -200,6 +200,36 @@ async def test_a_continuable_child_goes_on_when_its_parent_continues_as_new(
     assert ended.turns == 2
 
 
+@pytest.mark.parametrize("continuable", [False, True])
+async def test_a_detached_child_at_work_is_heard_by_the_next_run_of_its_parent(
+    forgetful_server: WorkflowEnvironment, tmp_path: Path, continuable: bool
+) -> None:
+    house, gate = House(forgetful_server, tmp_path), tmp_path / "gate"
+    async with house.worker():
+        client = talk(house)
+        id = await client.start(conversation(delegation={"on_end": "detach"}))
+        leaf = script({"wait_for": str(gate)}, {"delta": "leaf"}, WORK)
+        await client.ask(id, script(in_background("a", leaf, continuable=continuable), WORK))
+        parent = house.env.client.get_workflow_handle(id)
+        first_run = (await parent.describe()).run_id
+        async with asyncio.timeout(60):
+            while (await parent.describe()).run_id == first_run:
+                await client.ask(id, "more")
+        assert [entry.state for entry in await house.client.children(id)] == ["running"]
+        gate.touch()
+        async with asyncio.timeout(60):
+            while any(entry.state == "running" for entry in await house.client.children(id)):
+                await asyncio.sleep(0.05)
+        done = await client.ask(id, "what do you know?")
+        again = await client.ask(id, "and now?")
+        await client.close(id)
+        if continuable:
+            await client.close(f"{id}/1")
+    assert "is done. Its output:\nleaf" in said(done)
+    # Once.
+    assert said(again) == "and now?"
+
+
 async def test_a_continuable_child_is_one_of_the_budget(open_house: House) -> None:
     spent = script({"delta": "x"}, {"message": None, "usage": {"input_tokens": 60, "output_tokens": 32}})
     id = f"budget-{open_house.queue}"
