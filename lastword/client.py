@@ -217,13 +217,13 @@ class DelegationClient:
             return (await self._handle(id).describe()).workflow_type
 
     async def list(
-        self, *, limit: int = 50, state: State | None = None, under: str | None = None
+        self, *, limit: int = 50, state: State | None = None, under: str | None = None, not_closed: bool = False
     ) -> Sequence[DelegationInfo]:
-        """The newest first; all, or those in a state, or whose ids begin with `under`.
+        """The newest first; all, or those in a state, or that have not closed, or whose ids begin with `under`.
 
         A start shows up here a moment later than everywhere else.
         """
-        return await list_children(self.client, limit=limit, state=state, under=under)
+        return await list_children(self.client, limit=limit, state=state, under=under, not_closed=not_closed)
 
     async def log(self, id: str, *, merge_deltas: bool = False) -> AsyncIterator[SessionEvent | Gap]:
         """The sealed events of the delegation's session, gaps named. Raises LogUnavailable without a store.

@@ -52,14 +52,16 @@ class DelegationInfo:
 
 
 async def list_children(
-    client: Client, *, limit: int, state: State | None = None, under: str | None = None
+    client: Client, *, limit: int, state: State | None = None, under: str | None = None, not_closed: bool = False
 ) -> Sequence[DelegationInfo]:
-    """The newest first; all, or those in a state, or whose ids begin with `under`."""
+    """The newest first; all, or those in a state, or that have not closed, or whose ids begin with `under`."""
     query = OF_CHILDREN
     if under is not None:
         query += f" AND {ids_under(under)}"
     if state is not None:
         query += f" AND ExecutionStatus {'!=' if state == 'closed' else '='} 'Running'"
+    if not_closed:
+        query += " AND ExecutionStatus = 'Running'"
     # A conversation has a row for every run of its workflow; those that went on are not its end.
     query += " AND ExecutionStatus != 'ContinuedAsNew'"
     with server_errors("list"):

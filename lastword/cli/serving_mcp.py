@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from lastword.cli.connection import DataDir, connect
 from lastword.cli.errors import COMPLETED
 from lastword.cli.rendering import note
 from lastword.core.errors import ConfigurationError, RequestInvalid
+from lastword.process_exit import leave
 
 if TYPE_CHECKING:
     from lastword.client import DelegationClient
@@ -58,7 +60,7 @@ def serve(
     name = caller or os.getcwd()
     if http:
         return asyncio.run(_serve_http(name, host, port, allow_host or [], wait, data_dir))
-    return asyncio.run(_server(data_dir, wait, lambda context: name).run_stdio()) or COMPLETED
+    return asyncio.run(_serve_stdio(_server(data_dir, wait, lambda context: name)))
 
 
 class AgentName(StrEnum):
@@ -102,17 +104,26 @@ def _change(agent: AgentName, yes: bool, *, undo: bool) -> int:
     return COMPLETED
 
 
+async def _serve_stdio(server: DelegationServer) -> int:
+    # The thread that reads stdin cannot be cancelled.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, leave, 128 + number)
+    await server.run_stdio()
+    return COMPLETED
+
+
 async def _serve_http(name: str, host: str, port: int, also: list[str], wait: float, data_dir: Path | None) -> int:
-    from lastword.mcp_server.http import LOOPBACK, PATH, caller_of, http_app, run_http, tokens_of
+    from lastword.mcp_server.http import LOOPBACK, PATH, caller_of, http_app, listen, run_http, tokens_of
 
     tokens = tokens_of(os.environ.get(_TOKENS), name)
     if host not in LOOPBACK and not os.environ.get(_TOKENS):
         raise RequestInvalid(f"Beyond the loopback the token has to be yours: set {_TOKENS}.")
     server = _server(data_dir, wait, caller_of)
+    listening = listen(host, port)
     note(f"serving http://{host}:{port}{PATH}")
     if not os.environ.get(_TOKENS):
         note(f"token (set {_TOKENS} to choose it): {next(iter(tokens))}")
-    await run_http(http_app(server, tokens, host, port, also), host, port)
+    await run_http(http_app(server, tokens, host, port, also), listening)
     await server.settled()
     return COMPLETED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -86,10 +87,18 @@ def http_app(server: DelegationServer, tokens: Mapping[str, str], host: str, por
     return TokenRequired(app, tokens)
 
 
-async def run_http(app: Any, host: str, port: int) -> None:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises ConfigurationError if that cannot be."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port or --host."
+        ) from None
+
+
+async def run_http(app: Any, listening: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT. What callers delegated goes on."""
     # Open streams of clients would hold it up for ever.
-    config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_GRACE
-    )
-    await uvicorn.Server(config).serve()
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_GRACE)
+    await uvicorn.Server(config).serve(sockets=[listening])

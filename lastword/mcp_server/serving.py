@@ -31,8 +31,9 @@ _INSTRUCTIONS: Final = (
     " prompt so that somebody who knows nothing of this conversation can do the task. A call that answers with 'Still"
     " running' is continued with `result`."
 )
-# A client's own limit is no wish of its user's: what it gave up goes on, and is there for `result`.
-_GAVE_UP: Final = re.compile(r"tim(ed|e)?[ -]?out", re.IGNORECASE)
+_GAVE_UP: Final = re.compile(r"tim(ed|e)?[ -]?out|deadline", re.IGNORECASE)
+_LAST_CALLS: Final = 5.0
+"""Seconds for the cancels of a client that has left to reach the server. Their outcome nobody waits for."""
 
 
 class DelegationServer:
@@ -62,9 +63,9 @@ class DelegationServer:
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait for what cancels have begun."""
+        """Give what cancels have begun the time to reach the server."""
         if self._settling:
-            await asyncio.wait(self._settling)
+            await asyncio.wait(self._settling, timeout=_LAST_CALLS)
 
     async def _on_list_tools(self, context: Any, params: Any) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(
@@ -100,7 +101,7 @@ class DelegationServer:
 
     async def _on_cancelled(self, context: Any, params: mcp_types.CancelledNotificationParams) -> None:
         waiting = self._waiting.pop(self._key(context, params.request_id), None)
-        if waiting is None or _GAVE_UP.search(params.reason or ""):
+        if waiting is None or is_time_limit(params.reason):
             return
         tools, started = waiting
         for id in started:
@@ -113,6 +114,11 @@ class DelegationServer:
         request = context.request
         session = request.headers.get("mcp-session-id") if request is not None else None
         return self._caller_of(context), session, request_id
+
+
+def is_time_limit(reason: str | None) -> bool:
+    """A client's own limit is no wish of its user's: what it gave up goes on, and is there for `result`."""
+    return _GAVE_UP.search(reason or "") is not None
 
 
 async def _settle(tools: CallerTools, id: str) -> None:

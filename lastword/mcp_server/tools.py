@@ -35,6 +35,7 @@ _TAIL: Final = 160
 _SO_FAR: Final = 32 * 1024
 _LOG_ROW: Final = 2_000
 _MANY: Final = 100
+_LISTED: Final = 200
 
 Tell: TypeAlias = Callable[[str], Awaitable[None]]
 """Tells the client how far a call is."""
@@ -118,28 +119,35 @@ class CallerTools:
         self._policy = policy
         self._caller = caller
         self._wait = wait
+        self._starting: dict[str, asyncio.Task[None]] = {}
+        self._asked: dict[str, str] = {}
+        """By conversation the message that a call waits for."""
 
     async def call(
         self, tool: ToolSpec, arguments: BaseModel, tell: Tell, began: Callable[[str], object] = lambda id: None
     ) -> Answer:
-        """Do what the tool says. `began` is told of each child that the call waits for. Raises LastwordError."""
+        """Do what the tool says. `began` is told of each child that the call sets to work. Raises LastwordError."""
+        until = asyncio.get_running_loop().time() + self._wait
         match tool.name:
             case DELEGATE.name:
-                return await self._delegate(cast(DelegateArguments, arguments), tell, began)
+                return await self._delegate(cast(DelegateArguments, arguments), tell, began, until)
             case DELEGATE_MANY.name:
-                return await self._delegate_many(cast(DelegateManyArguments, arguments), tell, began)
+                return await self._delegate_many(cast(DelegateManyArguments, arguments), tell, began, until)
             case ASK.name | SEND.name:
                 said = cast(SayArguments, arguments)
                 id = await self._of_kind(said.id, names.CONVERSATION_WORKFLOW)
                 accepted = await self._talk.send(id, said.prompt)
                 if tool is SEND:
                     return _started(id, f"Accepted; {accepted.ahead} before it. Get its answer with `result`.")
-                return await self._waited(id, accepted.message_id, tell)
+                self._asked[id] = accepted.message_id
+                began(id)
+                return await self._waited(id, accepted.message_id, tell, until)
             case RESULT.name:
                 id = self._caller.check(cast(ChildArguments, arguments).id)
-                return await self._waited(id, await self._message(id), tell)
+                return await self._waited(id, await self._message(id), tell, until)
             case INTERRUPT.name | CANCEL.name:
-                return await self._stop(cast(ChildArguments, arguments).id, for_good=tool is CANCEL)
+                id = self._caller.check(cast(ChildArguments, arguments).id)
+                return await self._stop(id, until, for_good=tool is CANCEL)
             case LIST.name:
                 return await self._list(running=cast(ListArguments, arguments).running)
             case _:
@@ -147,64 +155,83 @@ class CallerTools:
                 return await self._read_log(self._caller.check(log.id), log.after)
 
     async def settle(self, id: str) -> None:
-        """The client has cancelled the call that waits for this child: it settles to its partial."""
-        await self._stop(id, for_good=False)
+        """The client has cancelled the call that set this child to work: it settles to its partial."""
+        if (start := self._starting.get(id)) is not None:
+            await asyncio.wait([start])
+        if (asked := self._asked.get(id)) is not None and (await self._talk.status(id)).message_id != asked:
+            # What runs is the answer to another call.
+            return
+        await self._stop(id, asyncio.get_running_loop().time() + self._wait, for_good=False)
 
-    async def _delegate(self, asked: DelegateArguments, tell: Tell, began: Callable[[str], object]) -> Answer:
-        id, message_id = await self._start(asked.model_dump(), continuable=asked.continuable)
+    async def _delegate(
+        self, asked: DelegateArguments, tell: Tell, began: Callable[[str], object], until: float
+    ) -> Answer:
+        id = self._new_id()
+        if not asked.background:
+            began(id)
+        await self._start(id, asked.model_dump(), continuable=asked.continuable)
         if asked.background:
             return _started(id, f"Started; its id is {id}. Get its answer with `result`.")
-        began(id)
-        return await self._waited(id, message_id, tell)
+        return await self._waited(id, "m-1" if asked.continuable else None, tell, until)
 
-    async def _start(self, chosen: dict[str, Any], *, continuable: bool = False) -> tuple[str, str | None]:
-        id = f"{self._caller.prefix}{uuid.uuid4().hex[:12]}"
+    def _new_id(self) -> str:
+        return f"{self._caller.prefix}{uuid.uuid4().hex[:12]}"
+
+    async def _start(self, id: str, chosen: dict[str, Any], *, continuable: bool = False) -> None:
+        """Once begun, a start is carried through: a cancel of the call finds the child and not half a start."""
+        start = self._starting[id] = asyncio.create_task(self._begin(id, chosen, continuable))
+        start.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(start)
+
+    async def _begin(self, id: str, chosen: dict[str, Any], continuable: bool) -> None:
         if continuable:
             await self._talk.start(conversation_of(self._policy, self._caller, chosen), id=id)
-            return id, "m-1"
-        await self._client.start(delegation_of(self._policy, self._caller, chosen), id=id)
-        return id, None
+        else:
+            await self._client.start(delegation_of(self._policy, self._caller, chosen), id=id)
 
-    async def _delegate_many(self, asked: DelegateManyArguments, tell: Tell, began: Callable[[str], object]) -> Answer:
+    async def _delegate_many(
+        self, asked: DelegateManyArguments, tell: Tell, began: Callable[[str], object], until: float
+    ) -> Answer:
+        chosen = [self._new_id() for _ in asked.tasks]
+        for id in chosen if not asked.background else ():
+            began(id)
         # One that cannot be started harms no other, nor loses the ids of those that were.
-        begun = await asyncio.gather(*(self._start(task.model_dump()) for task in asked.tasks), return_exceptions=True)
+        starts = (self._start(id, task.model_dump()) for id, task in zip(chosen, asked.tasks, strict=True))
+        begun = await asyncio.gather(*starts, return_exceptions=True)
         for error in begun:
             if isinstance(error, BaseException) and not isinstance(error, LastwordError):
                 raise error
-        ids = [one[0] for one in begun if not isinstance(one, BaseException)]
-        for id in ids if not asked.background else ():
-            began(id)
+        ids = [id for id, one in zip(chosen, begun, strict=True) if not isinstance(one, BaseException)]
         await tell(f"started {', '.join(ids)}")
         done = 0
 
         async def one(id: str) -> Answer:
             nonlocal done
             try:
-                answer = await self._waited(id, None, _silent)
+                answer = await self._waited(id, None, _silent, until)
             except LastwordError as error:
                 answer = Answer(str(error), is_error=True)
             done += 1
             await tell(f"{done} of {len(ids)} answered")
             return answer
 
-        async def of(start: tuple[str, str | None] | BaseException) -> tuple[str, Answer]:
-            if isinstance(start, BaseException):
-                return "not started", Answer(str(start), is_error=True)
-            id = start[0]
+        async def of(id: str, error: BaseException | None) -> tuple[str, Answer]:
+            if error is not None:
+                return "not started", Answer(str(error), is_error=True)
             return id, _started(id, "Started. Get its answer with `result`.") if asked.background else await one(id)
 
-        answers = await asyncio.gather(*(of(start) for start in begun))
+        answers = await asyncio.gather(*(of(id, error) for id, error in zip(chosen, begun, strict=True)))
         parts = [f"## {n}. {id}\n{answer.text}" for n, (id, answer) in enumerate(answers, 1)]
         return Answer("\n\n".join(parts), is_error=all(answer.is_error for _, answer in answers), facts={"ids": ids})
 
-    async def _waited(self, id: str, message_id: str | None, tell: Tell) -> Answer:
-        """The child's answer, or after the time that a call may take what there is so far."""
+    async def _waited(self, id: str, message_id: str | None, tell: Tell, until: float) -> Answer:
+        """The child's answer, or when the call has taken the time that it may, what there is so far."""
         waiting = asyncio.create_task(
             self._client.result(id) if message_id is None else self._talk.result(id, message_id)
         )
         try:
             await tell(f"id: {id}")
-            async with asyncio.timeout(self._wait):
+            async with asyncio.timeout_at(until):
                 while not (await asyncio.wait([waiting], timeout=_LOOK_EVERY))[0]:
                     if tail := (await self._so_far(id))[-_TAIL:]:
                         await tell(tail)
@@ -231,8 +258,15 @@ class CallerTools:
             return None
         return await self._talk.newest(id)
 
-    async def _stop(self, asked: str, *, for_good: bool) -> Answer:
-        id = self._caller.check(asked)
+    async def _stop(self, id: str, until: float, *, for_good: bool) -> Answer:
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._stopped(id, for_good=for_good)
+        except TimeoutError:
+            told = f"Asked to stop, and not ended yet; its id is {id}. Get its last word with `result`."
+            return _started(id, told)
+
+    async def _stopped(self, id: str, *, for_good: bool) -> Answer:
         if await self._kind(id) != names.CONVERSATION_WORKFLOW:
             return _rendered(await self._client.cancel(id))
         if for_good:
@@ -248,10 +282,11 @@ class CallerTools:
         return _rendered(await self._talk.result(id, ended.message_id))
 
     async def _list(self, *, running: bool) -> Answer:
-        rows = await self._client.list(limit=200, under=self._caller.prefix)
-        shown = [row for row in rows if not running or row.state != "closed"]
-        lines = [" ".join(part for part in (r.id, r.state, r.stop_reason, r.backend, r.label) if part) for r in shown]
-        return Answer("\n".join(lines) or "You have no children.", facts={"ids": [row.id for row in shown]})
+        rows = await self._client.list(limit=_LISTED, under=self._caller.prefix, not_closed=running)
+        lines = [" ".join(part for part in (r.id, r.state, r.stop_reason, r.backend, r.label) if part) for r in rows]
+        if len(rows) == _LISTED:
+            lines.append(f"(the newest {_LISTED}; there may be older ones)")
+        return Answer("\n".join(lines) or "You have no children.", facts={"ids": [row.id for row in rows]})
 
     async def _read_log(self, id: str, after: int) -> Answer:
         lines, size, reached = [], 0, after
